@@ -37,6 +37,7 @@ nlohmann::ordered_json to_json(const Machine& machine) {
           {"memory_bytes", machine.memory_bytes},
           {"memory_available_bytes", machine.memory_available_bytes},
           {"instructions", to_json(machine.instructions)},
+          {"host_kernels", machine.host_kernels},
           {"huge_pages", to_json(machine.huge_pages)},
           {"transports", std::move(transports)}};
 }
@@ -59,7 +60,7 @@ void print(const Machine& machine) {
   for (const Check& check : machine.instructions) {
     fmt::print(" {}{}", check.ok ? "" : "no ", check.name);
   }
-  fmt::print("\n  huge pages\n");
+  fmt::print(" (host kernels use {})\n  huge pages\n", machine.host_kernels);
   print_checks("    ", machine.huge_pages);
   fmt::print("  transports\n");
   for (const TransportReport& transport : machine.transports) {

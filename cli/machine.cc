@@ -10,6 +10,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "kernel/isa.h"
 #include "shm_checks.h"
 
 namespace headrace::cli {
@@ -95,6 +96,7 @@ Machine probe_machine() {
   machine.memory_bytes = memory_field("MemTotal");
   machine.memory_available_bytes = memory_field("MemAvailable");
   machine.instructions = instructions();
+  machine.host_kernels = to_string(best_isa());
   machine.huge_pages = check_huge_pages();
   machine.transports = {
       {"fake", "ranks as threads of one process, for tests", true, "", {}},

@@ -31,6 +31,7 @@ struct Machine {
   std::int64_t memory_bytes = 0;
   std::int64_t memory_available_bytes = 0;
   std::vector<Check> instructions;
+  std::string host_kernels;  ///< the instruction set that the host kernels use here
   std::vector<Check> huge_pages;
   std::vector<TransportReport> transports;
 };

@@ -57,6 +57,18 @@ def test_instructions_are_those_of_the_processor() -> None:
         assert found == {name: name in flags for name in found}
 
 
+def test_host_kernels_use_the_best_instructions_there_are() -> None:
+    report = info()
+    has = {entry["name"]: entry["ok"] for entry in report["instructions"]}
+    if has.get("avx512f"):
+        expected = "avx512"
+    elif has.get("avx2") and has.get("fma"):
+        expected = "avx2"
+    else:
+        expected = "scalar"
+    assert report["host_kernels"] == expected
+
+
 def test_shm_is_tried_and_available_here() -> None:
     shm = transport(info(), "shm")
     assert [entry["name"] for entry in shm["checks"]] == ["memfd", "unix socket", "futex", "pidfd"]
