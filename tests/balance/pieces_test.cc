@@ -84,6 +84,16 @@ TEST(Pieces, bad_input_names_what_is_wrong) {
   }
 }
 
+TEST(Pieces, errors_name_labels_where_given) {
+  const Lengths labels = {700, 900};
+  EXPECT_THAT(pieces_under_cap(Lengths{5, 9}, 8, 1, Oversize::error, labels).error().message,
+              HasSubstr("index 900 has 9 tokens"));
+  EXPECT_THAT(pieces_under_cap(Lengths{0, 9}, 8, 1, Oversize::error, labels).error().message,
+              HasSubstr("index 700 has length 0"));
+  EXPECT_THAT(pieces_under_cap(Lengths{5}, 8, 1, Oversize::error, labels).error().message,
+              HasSubstr("2 labels for 1 lengths"));
+}
+
 TEST(Pieces, total_that_does_not_fit_63_bits_is_an_error) {
   constexpr std::int64_t k_most = std::numeric_limits<std::int64_t>::max();
   EXPECT_THAT(pieces_under_cap(Lengths{k_most, 1}, k_most, 1, Oversize::error).error().message,
