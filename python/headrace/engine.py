@@ -1,13 +1,12 @@
 """One attached model: its brackets, its backward, its reports."""
 
-import atexit
-import os
 import sys
 import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -20,6 +19,7 @@ from headrace.fsdp2.sharded_model import ShardedModel, dtypes
 from headrace.report import Report, Traffic, timeline
 from headrace.scaling import LossAccount, Outcome, Rule
 
+_exit_priority = 100  # before multiprocessing joins children and tears down its own
 _no_outcome = Outcome(scale=1.0, loss=None, tokens=None, samples=None, flagged=False)
 
 
@@ -44,8 +44,10 @@ class Engine:
         self._brackets: deque[dict[str, Any]] = deque(maxlen=trace_events)
         model.gather_whole_shards()
         hooks.attach(model.groups, self)
-        self._at_exit = _leave_at_exit(weakref.ref(self), os.getpid())
-        atexit.register(self._at_exit)
+        # Runs at the end of this process, of a multiprocessing child too, but not of a fork of it.
+        self._at_exit = Finalize(
+            None, _leave_at_exit, (weakref.ref(self),), exitpriority=_exit_priority
+        )
 
     # -- brackets
 
@@ -131,7 +133,7 @@ class Engine:
         if self._kind is not None:
             raise OperationError("detach inside a bracket: leave it first")
         self._attached = False
-        atexit.unregister(self._at_exit)
+        self._at_exit.cancel()
         self._hooks.detach(self._model.groups)
         self._model.reset()
         self._model.restore_post_forward_meshes()
@@ -285,7 +287,10 @@ class Engine:
 
     def _leave_process(self) -> None:
         error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        if error is not None:
+        error = error or sys.exc_info()[1]
+        if isinstance(error, SystemExit) and error.__context__ is not None:
+            error = error.__context__  # a launcher turned it into an exit code
+        if error is not None and not (isinstance(error, SystemExit) and not error.code):
             self._session.fail(f"{type(error).__name__}: {error}")
         elif self._kind is not None:
             self._session.fail("the process ended inside a bracket")
@@ -293,12 +298,7 @@ class Engine:
             self._session.close()
 
 
-def _leave_at_exit(engine: "weakref.ref[Engine]", pid: int):
-    """At exit of the process that attached, and of no fork of it: says why it goes, or goodbye."""
-
-    def leave() -> None:
-        live = engine()
-        if live is not None and os.getpid() == pid:
-            live._leave_process()
-
-    return leave
+def _leave_at_exit(engine: "weakref.ref[Engine]") -> None:
+    live = engine()
+    if live is not None:
+        live._leave_process()

@@ -45,6 +45,9 @@ _stock: dict[str, Any] = {}
 
 
 def expected_signatures() -> dict[tuple[object, str], str]:
+    """Parameter names, in order, of what is replaced or called. Nothing to compare once replaced."""
+    if _stock:
+        return {}
     return {
         (FSDPParamGroup, "unshard"): "self async_op",
         (FSDPParamGroup, "wait_for_unshard"): "self",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 
 class Block(nn.Module):
@@ -43,11 +43,18 @@ def decoder(seed: int = 0, **sizes: int | bool) -> Decoder:
     return Decoder(**sizes)
 
 
-def shard(model: nn.Module, **options: object) -> nn.Module:
-    """fully_shard on each block and on the model."""
+def shard(model: nn.Module, root: dict[str, object] | None = None, **options: object) -> nn.Module:
+    """fully_shard on each block and on the model; `root` overrides options for the model."""
     for block in model.blocks:
         fully_shard(block, **options)
-    return fully_shard(model, **options)
+    return fully_shard(model, **(options | (root or {})))
+
+
+def shard_in_bfloat16(model: nn.Module, reduce_dtype: torch.dtype | None = None) -> nn.Module:
+    """Computes in bfloat16, logits in float32."""
+    policy = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype)
+    root = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype, output_dtype=torch.float32)
+    return shard(model, root={"mp_policy": root}, mp_policy=policy)
 
 
 def samples(count: int, seed: int = 1, vocabulary: int = 13, longest: int = 9) -> list[torch.Tensor]:
