@@ -1,9 +1,9 @@
 """Headrace: FSDP2 training in which ranks meet once a minibatch.
 
-    engine = headrace.attach(model)
-    with engine.minibatch(tokens=global_tokens):
-        for micro in microbatches:          # counts may differ from rank to rank
-            engine.backward(loss_sum(model, micro))
+engine = headrace.attach(model)
+with engine.minibatch(tokens=global_tokens):
+    for micro in microbatches:          # counts may differ from rank to rank
+        engine.backward(loss_sum(model, micro))
 """
 
 from importlib import import_module

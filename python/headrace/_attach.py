@@ -1,7 +1,5 @@
 """From an FSDP2 model to an Engine, on every rank of its shard mesh at once."""
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -17,6 +15,7 @@ _session_settings = (
     "silence_seconds",
     "no_progress_seconds",
     "bootstrap_seconds",
+    "chunk_bytes",
     "trace_events",
 )
 
@@ -29,23 +28,24 @@ def attach(
     keep_freed_pages: bool = True,
     **config: float,
 ) -> Engine:
-    """Carries `model`'s gathers and reductions through headrace. Call it on every rank of the shard mesh,
-    in the same order for several models, after fully_shard and before or between training steps.
+    """Carries `model`'s gathers and reductions through headrace. Call it on every rank of the shard
+    mesh, in the same order for several models, after fully_shard and before or between training
+    steps.
 
-    `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the same
-    ranks. `keep_freed_pages` keeps freed memory of the whole process resident, without which every gather
-    would fault its pages in again. `config` sets fields of SessionConfig: silence_seconds,
-    no_progress_seconds, bootstrap_seconds, trace_events.
+    `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
+    same ranks. `keep_freed_pages` keeps freed memory of the whole process resident, without which
+    every gather would fault its pages in again. `config` sets fields of SessionConfig:
+    silence_seconds, no_progress_seconds, bootstrap_seconds, trace_events.
 
-    Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that FSDP2
-    ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.
+    Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
+    FSDP2 ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.
     """
     meeting = group or default_group()
     sharded, problem = None, None
     try:
         _check_arguments(mode, config)
         sharded = ShardedModel(model)
-        meeting = group or sharded.process_group or meeting
+        meeting = _meeting_group(sharded, group) or meeting
         hooks = fsdp2.hooks()
         sharded.initialise()
         _check_group(sharded, group)
@@ -62,9 +62,7 @@ def attach(
         if name in config and problem is None:
             setattr(settings, name, config[name])
     _agree(rendezvous, problem, settings.bootstrap_seconds)
-    settings.fingerprint = (
-        f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
-    )
+    settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
     session = _engine.Session.connect(settings, sharded.specs(), rendezvous.exchange)
     if keep_freed_pages:
         _engine.keep_freed_pages()
@@ -84,6 +82,17 @@ def _check_arguments(mode: str, config: dict[str, float]) -> None:
             raise OperationError(f"{name}={value}: must be positive")
 
 
+def _meeting_group(
+    sharded: ShardedModel, group: dist.ProcessGroup | None
+) -> dist.ProcessGroup | None:
+    """The given group, unless it is not where the peers will be."""
+    mesh = sharded.process_group
+    if group is None or mesh is None:
+        return group or mesh
+    same = dist.get_process_group_ranks(group) == dist.get_process_group_ranks(mesh)
+    return group if same else mesh
+
+
 def _check_group(sharded: ShardedModel, group: dist.ProcessGroup | None) -> None:
     if group is None:
         return
@@ -91,8 +100,8 @@ def _check_group(sharded: ShardedModel, group: dist.ProcessGroup | None) -> None
     mesh = dist.get_process_group_ranks(sharded.process_group)
     if given != mesh:
         raise OperationError(
-            f"group holds ranks {given} and the shard mesh ranks {mesh}: give the group of the shard mesh, "
-            "or none"
+            f"group holds ranks {given} and the shard mesh ranks {mesh}: give the group of the "
+            "shard mesh, or none"
         )
 
 

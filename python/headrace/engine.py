@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from headrace._engine import BracketDigest, BracketKind, GradientSource, Session
+from headrace._engine import BracketKind, GradientSource, Session
 from headrace.errors import HeadraceError, OperationError, PeerError, SessionError
 from headrace.fsdp2.gradients import write_gradients
 from headrace.fsdp2.sharded_model import ShardedModel, dtypes
@@ -57,10 +57,10 @@ class Engine:
     ) -> Iterator[None]:
         """One minibatch of any number of microbatches, zero included; settles on leaving.
 
-        `tokens` (or `samples`) is the minibatch's global count, for the mean that engine.backward makes.
-        `plan` is any number that must agree on every rank, such as a hash of the balancer's plan.
-        On leaving, every parameter that any rank touched has its gradient in `.grad`, added to what was
-        there; others keep theirs. Optimizer steps belong after the bracket.
+        `tokens` (or `samples`) is the minibatch's global count, for the mean that engine.backward
+        makes. `plan` is any number that must agree on every rank, such as a hash of the balancer's
+        plan. On leaving, every parameter that any rank touched has its gradient in `.grad`, added
+        to what was there; others keep theirs. Optimizer steps belong after the bracket.
         """
         account = LossAccount(tokens, samples)
         with self._bracket(BracketKind.minibatch, account, plan):
@@ -68,8 +68,8 @@ class Engine:
 
     @contextmanager
     def evaluation(self, plan: int = 0) -> Iterator[None]:
-        """A bracket for forwards alone, under no_grad or not; ranks may run different numbers of batches,
-        none included. Nothing settles."""
+        """A bracket for forwards alone, under no_grad or not; ranks may run different numbers of
+        batches, none included. Nothing settles."""
         with self._bracket(BracketKind.evaluation, LossAccount(), plan):
             yield
 
@@ -81,16 +81,20 @@ class Engine:
         samples: float | None = None,
         **autograd: Any,
     ) -> None:
-        """Backward of a microbatch's summed loss, so that the minibatch's gradient is that of the mean.
+        """Backward of a microbatch's summed loss, so that the minibatch's gradient is that of the
+        mean.
 
-        Either the bracket was given the global count, or this call gives the microbatch's own `tokens`
-        (valid ones) or `samples`; not both. `autograd` goes to Tensor.backward.
+        Either the bracket was given the global count, or this call gives the microbatch's own
+        `tokens` (valid ones) or `samples`; not both. `autograd` goes to Tensor.backward.
         """
         if self._kind is not BracketKind.minibatch:
-            self._refuse("engine.backward outside a minibatch: call it inside `with engine.minibatch()`")
+            self._refuse(
+                "engine.backward outside a minibatch: call it inside `with engine.minibatch()`"
+            )
         if loss_sum.numel() != 1:
             raise OperationError(
-                f"loss_sum has shape {tuple(loss_sum.shape)}: give the sum over the microbatch, a scalar"
+                f"loss_sum has shape {tuple(loss_sum.shape)}: give the sum over the microbatch, a "
+                "scalar"
             )
         counted = tokens is not None or samples is not None
         factor = self._account.factor(tokens, samples)
@@ -103,8 +107,9 @@ class Engine:
         self._account.add(value)
 
     def republish(self) -> None:
-        """Publishes every shard at the next bracket, frozen ones too: call it after writing to a frozen
-        parameter where autograd cannot see it (through `.data`, numpy or an address)."""
+        """Publishes every shard at the next bracket, frozen ones too: call it after writing to a
+        frozen parameter where autograd cannot see it (through `.data`, numpy or an address).
+        """
         self._model.forget_published()
 
     # -- what it came to
@@ -115,8 +120,8 @@ class Engine:
         return self._report
 
     def timeline(self) -> list[dict[str, Any]]:
-        """What happened since the last call, as JSON-able dictionaries in order of their beginning: the
-        engine's publish, gather, push and settle, and the brackets around them."""
+        """What happened since the last call, as JSON-able dictionaries in order of their beginning:
+        the engine's publish, gather, push and settle, and the brackets around them."""
         names = [self._model.group_name(group) for group in self._model.groups]
         events = timeline(self._session.drain_trace(), names, self._session.rank)
         events.extend(self._brackets)
@@ -126,8 +131,8 @@ class Engine:
     # -- the end
 
     def detach(self) -> None:
-        """Leaves the session and gives the model back to stock FSDP2. Idempotent. Peers that go on using
-        the engine get an error that names this rank."""
+        """Leaves the session and gives the model back to stock FSDP2. Idempotent. Peers that go on
+        using the engine get an error that names this rank."""
         if not self._attached:
             return
         if self._kind is not None:
@@ -145,8 +150,8 @@ class Engine:
         if self._kind is None:
             name = self._model.group_name(self._model.groups[group])
             self._refuse(
-                f"the parameters of group '{name}' are needed outside a bracket: run forward and backward "
-                "inside `with engine.minibatch():` or `with engine.evaluation():`"
+                f"the parameters of group '{name}' are needed outside a bracket: run forward and "
+                "backward inside `with engine.minibatch():` or `with engine.evaluation():`"
             )
 
     def backward_started(self) -> None:
@@ -170,8 +175,8 @@ class Engine:
                 param = self._model.groups[group].fsdp_params[index]
                 raise OperationError(
                     f"the gradient of parameter '{self._model.parameter_name(param)}' is "
-                    f"{gradient.dtype} in layout {gradient.layout}: gradients must be dense, in float32 "
-                    "or bfloat16 (for an embedding, sparse=False)"
+                    f"{gradient.dtype} in layout {gradient.layout}: gradients must be dense, in "
+                    "float32 or bfloat16 (for an embedding, sparse=False)"
                 )
             gradient = gradient.contiguous()
             held.append(gradient)
@@ -186,16 +191,17 @@ class Engine:
             self._refuse(f"engine.{kind.name}()")
         if self._kind is not None:
             raise OperationError(
-                f"engine.{kind.name}() inside engine.{self._kind.name}() of the same model: leave that "
-                "bracket first"
+                f"engine.{kind.name}() inside engine.{self._kind.name}() of the same model: leave "
+                "that bracket first"
             )
         begin = time.monotonic_ns()
         before = Traffic.of(self._session.counters())
         self._model.reset()
         self._model.check()
-        digest = BracketDigest(kind, account.digest_weight, plan & (2**64 - 1))
         try:
-            epoch = self._session.open(digest, self._model.sources())
+            epoch = self._session.open(
+                kind, self._model.sources(), account.digest_weight, plan & (2**64 - 1)
+            )
             self._model.mark_published()
             self._kind, self._account = kind, account
             yield
@@ -211,14 +217,15 @@ class Engine:
         leftover = self._model.leftover()
         if leftover:
             raise OperationError(
-                f"parameter '{leftover}' still holds an unsharded gradient at the end of the bracket: call "
-                "set_requires_gradient_sync(True) before the last backward of every minibatch"
+                f"parameter '{leftover}' still holds an unsharded gradient at the end of the "
+                "bracket: call set_requires_gradient_sync(True) before the last backward of "
+                "every minibatch"
             )
         changed = self._model.changed()
         if changed:
             raise OperationError(
-                f"parameter '{changed}' changed inside the bracket, where peers may be reading it: move "
-                "optimizer.step() and other changes after the bracket"
+                f"parameter '{changed}' changed inside the bracket, where peers may be reading "
+                "it: move optimizer.step() and other changes after the bracket"
             )
         self._model.reset()
         if kind is BracketKind.evaluation:
@@ -281,7 +288,8 @@ class Engine:
             raise OperationError(f"{what}: this engine is detached; call headrace.attach again")
         if self._failure:
             raise SessionError(
-                f"{what}: the session has failed ({self._failure}); detach and attach again on every rank"
+                f"{what}: the session has failed ({self._failure}); detach and attach again on "
+                "every rank"
             )
         raise OperationError(what)
 

@@ -1,4 +1,5 @@
-"""An all-gather of small blobs over a process group's store: how ranks meet before the engine is wired."""
+"""An all-gather of small blobs over a process group's store: how ranks meet before the engine is
+wired."""
 
 import time
 
@@ -11,10 +12,11 @@ _poll_seconds = (0.001, 0.05)  # first and longest pause between two looks at th
 
 
 class Rendezvous:
-    """One attach on every rank of `group`. Needs no collective, so a rank that fails can still say so.
+    """One attach on every rank of `group`. Needs no collective, so a rank that fails can still say
+    so.
 
-    Keys are unique to this attach: each rank counts its own attaches in the store, and all ranks of a
-    group attach in the same order.
+    Keys are unique to this attach: each rank counts its own attaches in the store, and all ranks of
+    a group attach in the same order.
     """
 
     def __init__(self, group: dist.ProcessGroup) -> None:
@@ -26,7 +28,8 @@ class Rendezvous:
         self._round = 0
 
     def exchange(self, mine: bytes, seconds: float) -> list[bytes]:
-        """What every rank gave, in rank order. Raises PeerError naming the ranks missing after `seconds`."""
+        """What every rank gave, in rank order. Raises PeerError naming the ranks missing after
+        `seconds`."""
         keys = [f"{self._prefix}/{self._round}/{rank}" for rank in range(self.world_size)]
         self._round += 1
         self._store.set(keys[self.rank], mine)
@@ -34,7 +37,7 @@ class Rendezvous:
         return [self._store.get(key) for key in keys]
 
     def _wait(self, keys: list[str], seconds: float) -> None:
-        # Looked at in turns, so that Ctrl-C works and a slow store connection is not left half read.
+        # Looked at in turns, so that Ctrl-C works and no half-read reply is left behind.
         deadline = time.monotonic() + seconds
         pause, longest = _poll_seconds
         while not self._store.check(keys):

@@ -10,7 +10,7 @@ from headrace.scaling import Outcome
 
 @dataclass(frozen=True)
 class Traffic:
-    """This rank's totals since connect. Bytes count whole blocks, pad rows and own shard included."""
+    """This rank's totals since connect; bytes include pad rows and its own shard."""
 
     gather_bytes: int
     push_bytes: int
@@ -30,8 +30,8 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Report:
-    """One bracket. Loss, tokens, samples and `flagged` are global and the same on every rank; the rest is
-    this rank's own."""
+    """One bracket. Loss, tokens, samples and `flagged` are global and the same on every rank; the
+    rest is this rank's own."""
 
     kind: str  # "minibatch" | "evaluation"
     epoch: int

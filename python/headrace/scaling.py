@@ -1,8 +1,8 @@
 """How a minibatch's gradients are scaled, and what its loss comes to.
 
-Three rules, one a bracket: FSDP2's own 1/N where the loop calls `loss.backward()`; 1/count before autograd
-where `minibatch(tokens=...)` gave the global count; 1/sum(n) at settle where each `backward(..., tokens=n)`
-gave its own. Samples may stand in for tokens.
+Three rules, one a bracket: FSDP2's own 1/N where the loop calls `loss.backward()`; 1/count before
+autograd where `minibatch(tokens=...)` gave the global count; 1/sum(n) at settle where each
+`backward(..., tokens=n)` gave its own. Samples may stand in for tokens.
 """
 
 import math
@@ -54,7 +54,8 @@ class Outcome:
 
 
 class LossAccount:
-    """One rank's share of one minibatch: the rules used, the loss summed, the tokens or samples counted."""
+    """One rank's share of one minibatch: the rules used, the loss summed, the tokens or samples
+    counted."""
 
     def __init__(self, tokens: Any = None, samples: Any = None) -> None:
         if tokens is not None and samples is not None:
@@ -119,7 +120,9 @@ class LossAccount:
         samples = None if rules & _token_rules else total
         if total == 0:
             return Outcome(0.0, 0.0, tokens, samples, flagged=True)
-        return Outcome(1.0 if given else 1.0 / total, loss_sum / total, tokens, samples, flagged=False)
+        return Outcome(
+            1.0 if given else 1.0 / total, loss_sum / total, tokens, samples, flagged=False
+        )
 
     def _use(self, rule: Rule) -> None:
         _check_one(self.rules | rule)

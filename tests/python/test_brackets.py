@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import headrace
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 import torch.nn as nn
+from headrace.errors import OperationError, PeerError, SessionError
 from support.models import (
     assert_same_gradients,
     decoder,
@@ -23,9 +25,6 @@ from support.models import (
     unsharded_groups,
 )
 from support.ranks import RankPools, Ranks
-
-import headrace
-from headrace.errors import OperationError, PeerError, SessionError
 
 data = samples(6)
 total = tokens_of(data)
@@ -90,9 +89,11 @@ def nested(rank: int, world: int) -> None:
     model = shard(decoder())
     engine = headrace.attach(model)
     with engine.minibatch(tokens=total):
-        with pytest.raises(OperationError, match="evaluation.* inside .*minibatch.*leave that"):
-            with engine.evaluation():
-                pass
+        with (
+            pytest.raises(OperationError, match="evaluation.* inside .*minibatch.*leave that"),
+            engine.evaluation(),
+        ):
+            pass
         with pytest.raises(OperationError, match="detach inside a bracket"):
             engine.detach()
         for ids in data[rank::world]:  # the outer bracket goes on

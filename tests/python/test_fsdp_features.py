@@ -3,11 +3,13 @@
 import warnings
 from collections.abc import Callable
 
+import headrace
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn as nn
 import torch.utils.checkpoint as checkpointing
+from headrace.errors import OperationError
 from support.models import (
     Block,
     Decoder,
@@ -25,9 +27,6 @@ from support.ranks import RankPools
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.fsdp import fully_shard
 
-import headrace
-from headrace.errors import OperationError
-
 data = samples(7)
 total = tokens_of(data)
 
@@ -38,7 +37,8 @@ def train_and_compare(
     world: int,
     expected: Callable[[], dict[str, torch.Tensor | None]] | None = None,
 ) -> headrace.Engine:
-    """One minibatch, rank 0 with most of the samples, against one process; leaves the engine attached."""
+    """One minibatch, rank 0 with most of the samples, against one process; leaves the engine
+    attached."""
     engine = headrace.attach(model)
     with engine.minibatch(tokens=total):
         for i, ids in enumerate(data):
@@ -72,9 +72,7 @@ def with_checkpointing(rank: int, world: int, reentrant: bool, wrapper: bool) ->
     train_and_compare(model, rank, world).detach()
 
 
-@pytest.mark.parametrize(
-    ("reentrant", "wrapper"), [(True, False), (False, False), (False, True)]
-)
+@pytest.mark.parametrize(("reentrant", "wrapper"), [(True, False), (False, False), (False, True)])
 def test_activation_checkpointing(pools: RankPools, reentrant: bool, wrapper: bool) -> None:
     pools.run(2, with_checkpointing, reentrant, wrapper)
 
@@ -294,7 +292,7 @@ def accumulate(rank: int, world: int) -> None:
     """Three minibatches before one step add up; zero_grad(set_to_none=False) doubles nothing."""
     model = shard(decoder())
     engine = headrace.attach(model)
-    for repeat in range(3):
+    for _ in range(3):
         with engine.minibatch(tokens=total):
             for ids in data[rank::world]:
                 engine.backward(loss_sum(model, ids))
@@ -552,7 +550,7 @@ def test_a_sparse_gradient_is_refused_by_name(pools: RankPools) -> None:
 
 
 class Grouped(nn.Module):
-    """norm and head share one group; the head is called chunk by chunk, outside the main forward."""
+    """norm and head share a group; the head is called chunk by chunk, outside the main forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -590,9 +588,7 @@ def grouped_modules(rank: int, world: int) -> None:
         for i, ids in enumerate(data):
             if min(i // 4, world - 1) == rank:
                 engine.backward(chunked_loss(model, ids))
-    assert_same_gradients(
-        full_gradients(model), reference(grouped(), data, total, chunked_loss)
-    )
+    assert_same_gradients(full_gradients(model), reference(grouped(), data, total, chunked_loss))
     engine.detach()
     assert dist.is_initialized()
 

@@ -1,5 +1,6 @@
 """After a minibatch every rank's gradients equal what one process gets from the whole minibatch."""
 
+import headrace
 import pytest
 import torch
 import torch.nn as nn
@@ -16,8 +17,6 @@ from support.models import (
 )
 from support.ranks import RankPools
 from torch.distributed.fsdp import fully_shard
-
-import headrace
 
 # Which rank trains which of 12 samples, by name: the result may not depend on it.
 splits = {
@@ -239,7 +238,8 @@ def test_a_model_stored_in_bfloat16(pools: RankPools) -> None:
 
 
 def many_minibatches(rank: int, world: int) -> list[float]:
-    """Trains 12 steps with changing counts, zero included, and returns this rank's view of the losses."""
+    """Trains 12 steps with changing counts, zero included, and returns this rank's view of the
+    losses."""
     model = shard(decoder())
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     engine = headrace.attach(model)

@@ -1,4 +1,5 @@
-"""From settled sums to `.grad`: what any rank touched is set on every rank, what none touched stays."""
+"""From settled sums to `.grad`: what any rank touched is set on every rank, what none touched
+stays."""
 
 from typing import Protocol
 
@@ -23,11 +24,11 @@ class Sums(Protocol):
 def write_gradients(
     model: ShardedModel, sums: Sums, touched: list[list[bool]], scale: float, zero: bool
 ) -> None:
-    """Sets or adds to `.grad` of every touched parameter, then runs its post-accumulate hooks once, in
-    group order. With `zero` the sums are taken as zero whatever they hold.
+    """Sets or adds to `.grad` of every touched parameter, then runs its post-accumulate hooks once,
+    in group order. With `zero` the sums are taken as zero whatever they hold.
 
-    A group's all-reduce hook, where set, runs once before, over the group's touched shards packed as
-    FSDP2 packs them (fp32, scaled, pad rows zero).
+    A group's all-reduce hook, where set, runs once before, over the group's touched shards packed
+    as FSDP2 packs them (fp32, scaled, pad rows zero).
     """
     for g, group in enumerate(model.groups):
         indices = [p for p, was_touched in enumerate(touched[g]) if was_touched]
@@ -102,6 +103,7 @@ def _local_gradient(model: ShardedModel, param: FSDPParam) -> torch.Tensor | Non
     if not isinstance(grad, DTensor):
         raise OperationError(
             f"the gradient of parameter '{model.parameter_name(param)}' was replaced by a "
-            f"{type(grad).__name__}: keep FSDP2's DTensor, or set it to None before the minibatch ends"
+            f"{type(grad).__name__}: keep FSDP2's DTensor, or set it to None before the minibatch "
+            "ends"
         )
     return grad._local_tensor

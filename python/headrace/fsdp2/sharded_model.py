@@ -1,5 +1,5 @@
-"""An FSDP2 model seen as groups of dimension-0 sharded parameters: what is in it, and whether headrace can
-carry it."""
+"""An FSDP2 model seen as groups of dimension-0 sharded parameters: what is in it, and whether
+headrace can carry it."""
 
 from collections.abc import Iterator
 
@@ -28,15 +28,15 @@ _wrapper_prefixes = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
 class ShardedModel:
-    """The root of one fully_shard tree, lazily initialised, resharded, and holding nothing from earlier
-    forwards. Group and parameter indices are those of the engine."""
+    """The root of one fully_shard tree, lazily initialised, resharded, and holding nothing from
+    earlier forwards. Group and parameter indices are those of the engine."""
 
     def __init__(self, module: nn.Module) -> None:
         module = getattr(module, "_orig_mod", module)  # torch.compile's wrapper
         if not isinstance(module, FSDPModule):
             raise OperationError(
-                f"{type(module).__name__} is not an FSDP2 module: call fully_shard on the model itself "
-                "(after its blocks) before headrace.attach"
+                f"{type(module).__name__} is not an FSDP2 module: call fully_shard on the model "
+                "itself (after its blocks) before headrace.attach"
             )
         self.root: FSDPState = module._get_fsdp_state()
         self.groups: list[FSDPParamGroup] = []
@@ -58,11 +58,12 @@ class ShardedModel:
         return None
 
     def initialise(self) -> None:
-        """FSDP2's lazy init, which an idle rank would never run, then a clean start, then every check."""
+        """FSDP2's lazy init, which an idle rank would never run, then a clean start, then every
+        check."""
         if self.root._is_root is False:
             raise OperationError(
-                "this module is inside a larger FSDP2 model: attach the root, that is the outermost "
-                "module that fully_shard was called on"
+                "this module is inside a larger FSDP2 model: attach the root, that is the "
+                "outermost module that fully_shard was called on"
             )
         try:
             self.root._lazy_init()
@@ -77,8 +78,8 @@ class ShardedModel:
         if leftover:
             raise OperationError(
                 f"parameter '{leftover}' holds an unsharded gradient from "
-                "set_requires_gradient_sync(False): finish that accumulation with a synchronised backward "
-                "before headrace.attach"
+                "set_requires_gradient_sync(False): finish that accumulation with a synchronised "
+                "backward before headrace.attach"
             )
         self.reset()
         self.check()
@@ -114,16 +115,17 @@ class ShardedModel:
     # -- checks
 
     def check(self) -> None:
-        """At attach and at each bracket: raises OperationError naming the first thing that headrace does
-        not carry, and what to do about it."""
+        """At attach and at each bracket: raises OperationError naming the first thing that headrace
+        does not carry, and what to do about it."""
         ranks = None
         for group in self.groups:
             self._check_group(group)
             group_ranks = dist.get_process_group_ranks(group.mesh_info.shard_process_group)
             if ranks is not None and group_ranks != ranks:
                 raise OperationError(
-                    f"group '{self.group_name(group)}' is sharded over ranks {group_ranks} and another "
-                    f"over {ranks}: on-demand mode needs one shard mesh for the whole model"
+                    f"group '{self.group_name(group)}' is sharded over ranks {group_ranks} and "
+                    f"another over {ranks}: on-demand mode needs one shard mesh for the whole "
+                    "model"
                 )
             ranks = group_ranks
             for param in group.fsdp_params:
@@ -134,19 +136,21 @@ class ShardedModel:
         mesh = group.mesh_info
         if isinstance(mesh, HSDPMeshInfo):
             raise OperationError(
-                f"{name} uses HSDP (a 2-D mesh {tuple(mesh.mesh.shape)}), which on-demand mode does not "
-                "support yet: give fully_shard a 1-D mesh"
+                f"{name} uses HSDP (a 2-D mesh {tuple(mesh.mesh.shape)}), which on-demand mode "
+                "does not support yet: give fully_shard a 1-D mesh"
             )
         if not isinstance(mesh, FSDPMeshInfo):
-            raise OperationError(f"{name} is replicated, not sharded: use fully_shard with a 1-D mesh")
+            raise OperationError(
+                f"{name} is replicated, not sharded: use fully_shard with a 1-D mesh"
+            )
         if mesh.mesh.ndim != 1 or mesh.is_spmd_mesh:
             raise OperationError(
                 f"{name} is sharded over one dimension of a larger mesh: use a 1-D mesh"
             )
         if isinstance(group.offload_policy, CPUOffloadPolicy):
             raise OperationError(
-                f"{name} is offloaded to the CPU: remove offload_policy, which on-demand mode does not "
-                "support"
+                f"{name} is offloaded to the CPU: remove offload_policy, which on-demand mode "
+                "does not support"
             )
         if group.device.type != "cpu":
             raise OperationError(
@@ -154,20 +158,22 @@ class ShardedModel:
             )
         if group.gradient_divide_factor is not None:
             raise OperationError(
-                f"{name} has set_gradient_divide_factor({group.gradient_divide_factor}): on-demand mode "
-                "scales at settle; remove it and scale the loss, or use engine.backward"
+                f"{name} has set_gradient_divide_factor({group.gradient_divide_factor}): "
+                "on-demand mode scales at settle; remove it and scale the loss, or use "
+                "engine.backward"
             )
         if not isinstance(group._all_gather_comm, (DefaultAllGather, ProcessGroupAllocAllGather)):
             raise OperationError(
-                f"{name} has a custom all-gather ({type(group._all_gather_comm).__name__}), which would "
-                "be ignored: remove set_custom_all_gather"
+                f"{name} has a custom all-gather ({type(group._all_gather_comm).__name__}), which "
+                "would be ignored: remove set_custom_all_gather"
             )
         if not isinstance(
             group._reduce_scatter_comm, (DefaultReduceScatter, ProcessGroupAllocReduceScatter)
         ):
             raise OperationError(
-                f"{name} has a custom reduce-scatter ({type(group._reduce_scatter_comm).__name__}), "
-                "which would be ignored: remove set_custom_reduce_scatter"
+                f"{name} has a custom reduce-scatter "
+                f"({type(group._reduce_scatter_comm).__name__}), which would be ignored: remove "
+                "set_custom_reduce_scatter"
             )
 
     def _check_parameter(self, param: FSDPParam) -> None:
@@ -175,14 +181,14 @@ class ShardedModel:
         for module, attribute in _places(param):
             if getattr(module, attribute, None) is not param.sharded_param:
                 raise OperationError(
-                    f"{name} was replaced on its module behind FSDP2's back: change it in place, load a "
-                    "state dict, or detach, apply fully_shard again and attach"
+                    f"{name} was replaced on its module behind FSDP2's back: change it in place, "
+                    "load a state dict, or detach, apply fully_shard again and attach"
                 )
         sharded = param.sharded_param
         if param.is_dtensor:
             raise OperationError(
-                f"{name} is a DTensor of another mesh (tensor parallel), which on-demand mode does not "
-                "support: use fully_shard alone"
+                f"{name} is a DTensor of another mesh (tensor parallel), which on-demand mode "
+                "does not support: use fully_shard alone"
             )
         if param.fsdp_placement.dim != 0:
             raise OperationError(
@@ -204,8 +210,8 @@ class ShardedModel:
         for what, dtype in (("stored", sharded.dtype), ("computed", _compute_dtype(param))):
             if dtype not in dtypes:
                 raise OperationError(
-                    f"{name} is {what} in {dtype}: on-demand mode carries float32 and bfloat16; set "
-                    "param_dtype or convert the model before fully_shard"
+                    f"{name} is {what} in {dtype}: on-demand mode carries float32 and bfloat16; "
+                    "set param_dtype or convert the model before fully_shard"
                 )
         if sharded.dtype != param.orig_dtype:
             raise OperationError(
@@ -214,18 +220,17 @@ class ShardedModel:
             )
         if param._sharded_param_data.numel() != param.padded_sharded_param_size.numel():
             raise OperationError(
-                f"{name} changed its shard's size from {param.padded_sharded_param_size.numel()} to "
-                f"{param._sharded_param_data.numel()} elements: load a state dict of the same model"
+                f"{name} changed its shard's size from {param.padded_sharded_param_size.numel()} "
+                f"to {param._sharded_param_data.numel()} elements: load a state dict of the same "
+                "model"
             )
 
     # -- shards
 
     def sources(self) -> list[list[ShardSource]]:
-        """Where each shard lies now; frozen ones that have not changed since mark_published keep what the
-        engine has."""
-        return [
-            [self._source(param) for param in group.fsdp_params] for group in self.groups
-        ]
+        """Where each shard lies now; frozen ones that have not changed since mark_published keep
+        what the engine has."""
+        return [[self._source(param) for param in group.fsdp_params] for group in self.groups]
 
     def _source(self, param: FSDPParam) -> ShardSource:
         dtype = dtypes[param.sharded_param.dtype]
@@ -260,9 +265,10 @@ class ShardedModel:
         return None
 
     def reset(self) -> None:
-        """Every group sharded (root included), prefetches dropped, orders and queues of the iteration
-        forgotten, unpushed gradients discarded. A graph that still needs the parameters of this bracket
-        can no longer run backward: autograd sees that they have changed."""
+        """Every group sharded (root included), prefetches dropped, orders and queues of the
+        iteration forgotten, unpushed gradients discarded. A graph that still needs the
+        parameters of this bracket can no longer run backward: autograd sees that they have
+        changed."""
         self.root._reset_iter_state()
         used = []
         for _, _, param in self.parameters():
@@ -275,8 +281,8 @@ class ShardedModel:
             torch.autograd.graph.increment_version(used)
 
     def gather_whole_shards(self) -> None:
-        """Integer reshard_after_forward would gather from a smaller mesh: gather from the published shards
-        instead, as with True."""
+        """Integer reshard_after_forward would gather from a smaller mesh: gather from the published
+        shards instead, as with True."""
         self._post_forward_meshes = [group.post_forward_mesh_info for group in self.groups]
         for group in self.groups:
             if group._use_post_forward_mesh:
@@ -299,8 +305,8 @@ def _places(param: FSDPParam) -> Iterator[tuple[nn.Module, str]]:
 
 
 def _content(param: FSDPParam) -> tuple[object, ...]:
-    """Differs when the shard was written through autograd-visible operations, moved or replaced. In-place
-    operations count on the DTensor, on its local tensor, or on both."""
+    """Differs when the shard was written through autograd-visible operations, moved or replaced.
+    In-place operations count on the DTensor, on its local tensor, or on both."""
     local = param.sharded_param._local_tensor
     return (
         param._sharded_param_data.data_ptr(),

@@ -1,8 +1,8 @@
 """What headrace replaces in FSDP2 of torch 2.13, process-wide, for attached parameter groups only.
 
-Replaced: FSDPParamGroup.unshard and wait_for_unshard (the all-gather) and the name foreach_reduce in
-_fsdp_param_group (the reduce-scatter). FSDP2's own hooks, storage, prefetch decisions and gradient
-accumulation stay in place. A group that is not attached takes the stock path untouched.
+Replaced: FSDPParamGroup.unshard and wait_for_unshard (the all-gather) and the name foreach_reduce
+in _fsdp_param_group (the reduce-scatter). FSDP2's own hooks, storage, prefetch decisions and
+gradient accumulation stay in place. A group that is not attached takes the stock path untouched.
 """
 
 from collections.abc import Sequence
@@ -45,7 +45,7 @@ _stock: dict[str, Any] = {}
 
 
 def expected_signatures() -> dict[tuple[object, str], str]:
-    """Parameter names, in order, of what is replaced or called. Nothing to compare once replaced."""
+    """Parameter names, in order, of what is replaced or called; none once it is replaced."""
     if _stock:
         return {}
     return {
@@ -165,7 +165,7 @@ def _wait_for_unshard(self: FSDPParamGroup) -> None:
             landing = param.all_gather_outputs[0]
             alloc_storage(landing)
             landings.append(landing.data_ptr())
-        # Written by address: autograd's version counters stay as they are, as with the stock copy-out.
+        # Written by address: version counters stay as they are, as with the stock copy-out.
         place.traffic.gather(place.group, landings)
         for param in self.fsdp_params:
             param.init_unsharded_param()
@@ -185,7 +185,12 @@ def _foreach_reduce(
     group = _owners.get(fsdp_params[0])
     if group is None:
         return _stock["foreach_reduce"](
-            fsdp_params, unsharded_grads, reduce_scatter_group, reduce_scatter_stream, *args, **kwargs
+            fsdp_params,
+            unsharded_grads,
+            reduce_scatter_group,
+            reduce_scatter_stream,
+            *args,
+            **kwargs,
         )
     place = _places[group]
     gradients = [

@@ -22,7 +22,9 @@ class Block(nn.Module):
 class Decoder(nn.Module):
     """Token ids to logits. Odd sizes, so that shards are uneven and some are empty."""
 
-    def __init__(self, vocabulary: int = 13, width: int = 7, blocks: int = 3, tied: bool = False) -> None:
+    def __init__(
+        self, vocabulary: int = 13, width: int = 7, blocks: int = 3, tied: bool = False
+    ) -> None:
         super().__init__()
         self.embed = nn.Embedding(vocabulary, width)
         self.blocks = nn.ModuleList(Block(width) for _ in range(blocks))
@@ -57,7 +59,9 @@ def shard_in_bfloat16(model: nn.Module, reduce_dtype: torch.dtype | None = None)
     return shard(model, root={"mp_policy": root}, mp_policy=policy)
 
 
-def samples(count: int, seed: int = 1, vocabulary: int = 13, longest: int = 9) -> list[torch.Tensor]:
+def samples(
+    count: int, seed: int = 1, vocabulary: int = 13, longest: int = 9
+) -> list[torch.Tensor]:
     """Token sequences of different lengths."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, longest + 1, (count,), generator=generator).tolist()

@@ -1,7 +1,8 @@
-"""Ranks as processes: start N of them, give all of them a function, see what became of each, end them for sure.
+"""Ranks as processes: start N of them, give all of them a function, see what became of each, end
+them for sure.
 
-A rank is forked from a server that has imported torch already, so a start costs tens of milliseconds. Every
-wait has a limit, after which all ranks are killed.
+A rank is forked from a server that has imported torch already, so a start costs tens of
+milliseconds. Every wait has a limit, after which all ranks are killed.
 """
 
 import multiprocessing
@@ -17,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch.distributed.fsdp", "headrace._attach"])
+_context.set_forkserver_preload(["headrace._attach", "torch._dynamo", "torch.optim"])
 
 _grace_seconds = 5.0  # for the others, after one rank of run() has failed
 
@@ -40,10 +41,11 @@ class RanksFailed(AssertionError):
 
 
 class Ranks:
-    """`world_size` processes that run one function at a time, called as function(rank, world_size, *args).
+    """`world_size` processes that run one function at a time, called as function(rank, world_size,
+    *args).
 
-    With `process_group` a gloo group over a file store is initialised before the first function. Functions
-    and arguments must be picklable: functions at the top of a module.
+    With `process_group` a gloo group over a file store is initialised before the first function.
+    Functions and arguments must be picklable: functions at the top of a module.
     """
 
     def __init__(self, world_size: int, *, process_group: bool = True) -> None:
@@ -78,8 +80,8 @@ class Ranks:
         os.kill(self.processes[rank].pid, number)
 
     def outcomes(self, limit: float = 60.0, ranks: list[int] | None = None) -> list[Outcome]:
-        """Waits until each rank (or those named) has returned, raised or died. Kills all after `limit`
-        seconds and raises RanksFailed naming those not done."""
+        """Waits until each rank (or those named) has returned, raised or died. Kills all after
+        `limit` seconds and raises RanksFailed naming those not done."""
         wanted = list(range(self.world_size)) if ranks is None else ranks
         deadline = time.monotonic() + limit
         while waiting := [rank for rank in wanted if rank in self._pending]:
