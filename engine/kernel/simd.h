@@ -13,8 +13,8 @@
 
 #include "base/dtype.h"
 
-#define HEADRACE_AVX2 __attribute__((target("avx2,fma,prfchw")))
-#define HEADRACE_AVX512 __attribute__((target("avx512f,avx2,fma,prfchw")))
+#define HEADRACE_AVX2 __attribute__((target("avx2,fma")))
+#define HEADRACE_AVX512 __attribute__((target("avx512f,avx2,fma")))
 #define HEADRACE_INLINE inline __attribute__((always_inline))
 
 namespace headrace {

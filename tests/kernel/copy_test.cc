@@ -53,7 +53,7 @@ TEST(CopyTest, copies_ranges_about_the_streaming_threshold_at_any_address) {
 
 TEST(CopyTest, a_release_store_publishes_the_bytes) {
   constexpr std::size_t k_bytes = 2 * k_streaming_threshold + 5;
-  constexpr int k_rounds = 200;
+  constexpr int k_rounds = 50;
   for (const Isa isa : testing::available_isas()) {
     GuardedBytes source(k_bytes, 0);
     GuardedBytes shared(k_bytes, 1);
