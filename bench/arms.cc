@@ -1,14 +1,33 @@
 #include "bench/arms.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 
 namespace headrace::bench {
 
-Result<std::vector<Samples>> run_rounds(const Rounds& rounds, const std::vector<Arm>& arms,
-                                        const std::function<Status()>& meet) {
+std::vector<Samples> over_ranks(const std::vector<std::vector<Spans>>& by_rank) {
   std::vector<Samples> samples;
+  for (std::size_t arm = 0; arm < by_rank.front().size(); ++arm) {
+    Samples& all = samples.emplace_back();
+    all.name = by_rank.front()[arm].name;
+    for (std::size_t round = 0; round < by_rank.front()[arm].rounds.size(); ++round) {
+      Span whole = by_rank.front()[arm].rounds[round];
+      for (const auto& rank : by_rank) {
+        whole.begin_ns = std::min(whole.begin_ns, rank[arm].rounds[round].begin_ns);
+        whole.end_ns = std::max(whole.end_ns, rank[arm].rounds[round].end_ns);
+      }
+      all.ms.push_back(static_cast<double>(whole.end_ns - whole.begin_ns) / 1e6);
+    }
+  }
+  return samples;
+}
+
+Result<std::vector<Spans>> run_rounds(const Rounds& rounds, const std::vector<Arm>& arms,
+                                      const std::function<Status()>& meet) {
+  std::vector<Spans> spans;
   for (const Arm& arm : arms) {
-    samples.push_back({.name = arm.name, .ms = {}});
+    spans.push_back({.name = arm.name, .rounds = {}});
   }
   for (int round = 0; round < rounds.warm_up + rounds.timed; ++round) {
     for (std::size_t i = 0; i < arms.size(); ++i) {
@@ -16,16 +35,16 @@ Result<std::vector<Samples>> run_rounds(const Rounds& rounds, const std::vector<
         HEADRACE_TRY(arms[i].prepare());
       }
       HEADRACE_TRY(meet());
-      const std::int64_t begin = now_ns();
+      Span span{.begin_ns = now_ns(), .end_ns = 0};
       HEADRACE_TRY(arms[i].run());
-      const double ms = static_cast<double>(now_ns() - begin) / 1e6;
+      span.end_ns = now_ns();
       if (round >= rounds.warm_up) {
-        samples[i].ms.push_back(ms);
+        spans[i].rounds.push_back(span);
       }
     }
   }
   HEADRACE_TRY(meet());
-  return samples;
+  return spans;
 }
 
 }  // namespace headrace::bench

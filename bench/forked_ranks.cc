@@ -40,43 +40,43 @@ void pin_to_core(int rank) {
   }
 }
 
-// A line an arm: name, then one number a round.
-std::string to_lines(const std::vector<Samples>& samples) {
+// A line an arm: name, then begin and end of each round.
+std::string to_lines(const std::vector<Spans>& spans) {
   std::string text;
-  for (const Samples& arm : samples) {
+  for (const Spans& arm : spans) {
     text += arm.name;
-    for (const double ms : arm.ms) {
-      text += fmt::format(" {:.6f}", ms);
+    for (const Span& round : arm.rounds) {
+      text += fmt::format(" {} {}", round.begin_ns, round.end_ns);
     }
     text += '\n';
   }
   return text;
 }
 
-std::vector<Samples> from_lines(const std::string& text) {
-  std::vector<Samples> samples;
+std::vector<Spans> from_lines(const std::string& text) {
+  std::vector<Spans> spans;
   std::istringstream lines(text);
   std::string line;
   while (std::getline(lines, line)) {
     std::istringstream words(line);
-    Samples& arm = samples.emplace_back();
+    Spans& arm = spans.emplace_back();
     words >> arm.name;
-    for (double ms = 0; words >> ms;) {
-      arm.ms.push_back(ms);
+    for (Span round; words >> round.begin_ns >> round.end_ns;) {
+      arm.rounds.push_back(round);
     }
   }
-  return samples;
+  return spans;
 }
 
 [[noreturn]] void run_child(int rank, int output,
-                            const std::function<Result<std::vector<Samples>>(int)>& body) {
+                            const std::function<Result<std::vector<Spans>>(int)>& body) {
   pin_to_core(rank);
   int code = 1;
-  if (const auto samples = body(rank)) {
-    const std::string text = to_lines(*samples);
+  if (const auto spans = body(rank)) {
+    const std::string text = to_lines(*spans);
     code = ::write(output, text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : 1;
   } else {
-    std::fprintf(stderr, "rank %d: %s\n", rank, samples.error().describe().c_str());
+    std::fprintf(stderr, "rank %d: %s\n", rank, spans.error().describe().c_str());
   }
   std::fflush(nullptr);
   ::_exit(code);
@@ -100,21 +100,9 @@ bool read_all(Child& child, Deadline deadline) {
 
 }  // namespace
 
-std::vector<Samples> slowest(const std::vector<std::vector<Samples>>& by_rank) {
-  std::vector<Samples> all = by_rank.front();
-  for (const auto& rank : by_rank) {
-    for (std::size_t arm = 0; arm < all.size(); ++arm) {
-      for (std::size_t round = 0; round < all[arm].ms.size(); ++round) {
-        all[arm].ms[round] = std::max(all[arm].ms[round], rank[arm].ms[round]);
-      }
-    }
-  }
-  return all;
-}
-
 Result<std::vector<Samples>> fork_ranks(
     int ranks, Milliseconds limit,
-    const std::function<Result<std::vector<Samples>>(int rank)>& body) {
+    const std::function<Result<std::vector<Spans>>(int rank)>& body) {
   std::vector<Child> children(static_cast<std::size_t>(ranks));
   std::fflush(nullptr);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -135,7 +123,7 @@ Result<std::vector<Samples>> fork_ranks(
     child.output = Fd(ends[0]);
   }
   const Deadline deadline(limit);
-  std::vector<std::vector<Samples>> by_rank;
+  std::vector<std::vector<Spans>> by_rank;
   Status status;
   for (std::size_t rank = 0; rank < children.size(); ++rank) {
     const bool done = read_all(children[rank], deadline);
@@ -152,7 +140,7 @@ Result<std::vector<Samples>> fork_ranks(
     by_rank.push_back(from_lines(children[rank].text));
   }
   HEADRACE_TRY(std::move(status));
-  return slowest(by_rank);
+  return over_ranks(by_rank);
 }
 
 }  // namespace headrace::bench

@@ -53,7 +53,7 @@ std::function<Status()> meeting(const RankPlan& plan, Transport* transport) {
   };
 }
 
-Result<std::vector<Samples>> gather_bench(const RankPlan& plan) {
+Result<std::vector<Spans>> gather_bench(const RankPlan& plan) {
   HEADRACE_TRY_ASSIGN(Wired wired, wire(plan));
   Session& session = *wired.session;
   RankTensors tensors(plan.group, plan.rank, plan.world_size);
@@ -106,12 +106,12 @@ Result<std::vector<Samples>> gather_bench(const RankPlan& plan) {
   for (const auto& peer : plan.peers) {
     arms.push_back(peer(tensors));
   }
-  HEADRACE_TRY_ASSIGN(auto samples,
+  HEADRACE_TRY_ASSIGN(auto spans,
                       run_rounds(plan.rounds, arms, meeting(plan, wired.baseline.get())));
   HEADRACE_TRY(leave());
   wired.baseline->liveness().leave();
   session.close();
-  return samples;
+  return spans;
 }
 
 }  // namespace headrace::bench

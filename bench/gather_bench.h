@@ -23,11 +23,11 @@ struct RankPlan {
 /// Arms, in order: publish; gather (ours); packed_baseline; limit, a flat streaming-store copy of
 /// the same bytes from the same memory; then the plan's peers. Checks what the first gather and the
 /// baseline brought.
-Result<std::vector<Samples>> gather_bench(const RankPlan& plan);
+Result<std::vector<Spans>> gather_bench(const RankPlan& plan);
 
 /// Arms: push (ours); packed_baseline; limit, the same accumulate kernel on private memory without
 /// locks; then peers.
-Result<std::vector<Samples>> push_bench(const RankPlan& plan);
+Result<std::vector<Spans>> push_bench(const RankPlan& plan);
 
 /// A session over shm, and a second transport for the baseline.
 struct Wired {

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <string>
 
-#include "bench/forked_ranks.h"
 #include "bench/gather_bench.h"
 #include "bench/result.h"
 #include "kernel/cast.h"
@@ -93,15 +92,17 @@ Arm reduce_scatter_arm(RankTensors& tensors, int world_size) {
           .prepare = nullptr};
 }
 
-// The samples of all ranks on rank 0.
-std::vector<Samples> collect(std::vector<Samples> mine) {
-  for (Samples& arm : mine) {
-    std::vector<double> slowest(arm.ms.size());
-    MPI_Reduce(arm.ms.data(), slowest.data(), static_cast<int>(arm.ms.size()), MPI_DOUBLE, MPI_MAX,
-               0, MPI_COMM_WORLD);
-    arm.ms = slowest;
+// Every arm over all ranks, on rank 0.
+std::vector<Samples> collect(const std::vector<Spans>& mine) {
+  std::vector<std::vector<Spans>> whole{mine};
+  for (Spans& arm : whole.front()) {
+    for (Span& round : arm.rounds) {
+      const Span own = round;
+      MPI_Reduce(&own.begin_ns, &round.begin_ns, 1, MPI_INT64_T, MPI_MIN, 0, MPI_COMM_WORLD);
+      MPI_Reduce(&own.end_ns, &round.end_ns, 1, MPI_INT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
+    }
   }
-  return mine;
+  return over_ranks(whole);
 }
 
 int run(int argc, char** argv) {
@@ -125,12 +126,12 @@ int run(int argc, char** argv) {
                         return gather ? allgather_arm(tensors, world_size)
                                       : reduce_scatter_arm(tensors, world_size);
                       }}};
-  auto samples = gather ? gather_bench(plan) : push_bench(plan);
-  if (!samples) {
-    std::fprintf(stderr, "rank %d: %s\n", rank, samples.error().describe().c_str());
+  const auto spans = gather ? gather_bench(plan) : push_bench(plan);
+  if (!spans) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, spans.error().describe().c_str());
     return 1;
   }
-  std::vector<Samples> arms = collect(std::move(samples).value());
+  std::vector<Samples> arms = collect(*spans);
   if (gather) {
     arms.erase(arms.begin());  // the publish
   }

@@ -26,7 +26,7 @@ Status check_sums(Session& session, const RankTensors& tensors, const GroupSpec&
 
 }  // namespace
 
-Result<std::vector<Samples>> push_bench(const RankPlan& plan) {
+Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
   HEADRACE_TRY_ASSIGN(Wired wired, wire(plan));
   Session& session = *wired.session;
   RankTensors tensors(plan.group, plan.rank, plan.world_size);
@@ -76,12 +76,12 @@ Result<std::vector<Samples>> push_bench(const RankPlan& plan) {
   for (const auto& peer : plan.peers) {
     arms.push_back(peer(tensors));
   }
-  HEADRACE_TRY_ASSIGN(auto samples,
+  HEADRACE_TRY_ASSIGN(auto spans,
                       run_rounds(plan.rounds, arms, meeting(plan, wired.baseline.get())));
   HEADRACE_TRY(settle());
   wired.baseline->liveness().leave();
   session.close();
-  return samples;
+  return spans;
 }
 
 }  // namespace headrace::bench

@@ -14,7 +14,7 @@ struct CaseResult {
   double mib = 0;
   std::size_t tensors = 0;
   std::string dtype;
-  std::vector<Samples> arms;  ///< each round the slowest rank's time
+  std::vector<Samples> arms;
 };
 
 /// One JSON object in one line: bench, case, ms, peers, ratios (a peer's ms over ours), spread

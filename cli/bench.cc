@@ -49,7 +49,7 @@ bench::CaseResult describe(const Options& options, const GroupSpec& group, const
 // stderr.
 std::vector<bench::Samples> run(
     const Options& options, const GroupSpec& group,
-    Result<std::vector<bench::Samples>> (*benchmark)(const bench::RankPlan&)) {
+    Result<std::vector<bench::Spans>> (*benchmark)(const bench::RankPlan&)) {
   // One for the session, one for the baseline's transport.
   std::vector<ForkExchange> exchanges;
   for (int i = 0; i < 2; ++i) {
