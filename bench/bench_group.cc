@@ -53,7 +53,7 @@ Buffer::Buffer(std::size_t bytes)
 }
 
 RankTensors::RankTensors(const GroupSpec& group, int rank, int world_size)
-    : group_(group), map_(group, world_size), world_size_(world_size) {
+    : group_(group), map_(group, world_size) {
   for (std::size_t p = 0; p < group.parameters.size(); ++p) {
     const ParameterSpec& parameter = group.parameters[p];
     const auto elements = static_cast<std::size_t>(parameter.rows * parameter.row_elements);

@@ -47,7 +47,6 @@ class RankTensors {
 
   GroupSpec group_;
   AddressMap map_;
-  int world_size_;
   std::vector<Buffer> buffers_;
   std::vector<ShardSource> shards_;
   std::vector<void*> landings_;
