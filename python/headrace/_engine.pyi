@@ -1,6 +1,6 @@
 """The engine as Python sees it: addresses, sizes and streams as integers; no torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 class DType(Enum):
@@ -12,7 +12,7 @@ class BracketKind(Enum):
     evaluation = 1
 
 class ParameterSpec:
-    """A parameter of shape (rows, row_elements); dtype is the compute dtype, in which it travels."""
+    """A parameter of shape (rows, row_elements); dtype is the compute dtype, as it travels."""
 
     name: str
     rows: int
@@ -30,23 +30,19 @@ class SessionConfig:
 
     rank: int
     world_size: int
-    fingerprint: str  # versions and options that must agree on every rank, as one line "name=value ..."
+    fingerprint: str  # what must agree on every rank, as one line "name=value ..."
     silence_seconds: float  # 20: a peer whose heartbeat stops this long is reported
     no_progress_seconds: float  # 1800: longest single wait
     bootstrap_seconds: float  # 60: longest wait for peers at connect
+    chunk_bytes: int  # 262144: of fp32 accumulators under one lock
     trace_events: int  # 65536: how many trace events are kept between two drains
     def __init__(self, rank: int, world_size: int) -> None: ...
 
 class ShardSource:
-    """Where an owner's rows of one parameter lie now. An address of 0 keeps what the last publish left
-    (a frozen shard that did not change)."""
+    """Where an owner's rows of one parameter lie now. An address of 0 keeps what the last publish
+    left (a frozen shard that did not change)."""
 
     def __init__(self, address: int, dtype: DType) -> None: ...
-
-class BracketDigest:
-    """What must agree on every rank for one bracket."""
-
-    def __init__(self, kind: BracketKind, weight: float = 0.0, plan: int = 0) -> None: ...
 
 class GradientSource:
     """One unsharded contiguous gradient: index of the parameter in its group, address, dtype."""
@@ -58,10 +54,11 @@ class Settlement:
 
     loss_sum: float
     weight: float
+    flags: int
     touched: list[list[bool]]  # [group][parameter]: some rank pushed a gradient
 
 class TraceEvent:
-    name: str  # "publish" | "gather" | "push" | "settle" | "close"
+    name: str  # "publish" | "gather" | "push" | "finish" | "settle"
     group: int  # -1 where it concerns no group
     begin_ns: int  # time.monotonic_ns
     end_ns: int
@@ -69,7 +66,7 @@ class TraceEvent:
     bytes: int
 
 class Counters:
-    """Totals of this rank since connect; bytes count b_p (pad rows included), own shard included."""
+    """Totals of this rank since connect; bytes count b_p, pad rows and own shard included."""
 
     gather_bytes: int
     push_bytes: int
@@ -78,12 +75,14 @@ class Counters:
     pushes: int
     wait_ns: int
     arena_bytes: int
+    trace_dropped: int
 
 class Session:
-    """One model's on-demand communication. Calls release the GIL. Not thread-safe: one caller at a time.
+    """One model's on-demand communication. Calls release the GIL. Not thread-safe: one caller at a
+    time.
 
-    Raises headrace.errors.OperationError (wrong call), PeerError (`.rank` failed, died, was silent or left),
-    SessionError, ChannelError; KeyboardInterrupt ends a wait.
+    Raises headrace.errors.OperationError (wrong call), PeerError (`.rank` failed, died, was silent
+    or left), SessionError, ChannelError; KeyboardInterrupt ends a wait.
     """
 
     @staticmethod
@@ -92,31 +91,45 @@ class Session:
         groups: list[GroupSpec],
         exchange: Callable[[bytes, float], list[bytes]],
     ) -> Session:
-        """`exchange(mine, seconds)` returns what every rank gave, in rank order (an all-gather of small blobs).
-        Raises where any rank's world size, versions, fingerprint or model differ, naming rank and difference."""
+        """`exchange(mine, seconds)` returns what every rank gave, in rank order (an all-gather of
+        small blobs). Raises where any rank's world size, versions, fingerprint or model differ,
+        naming rank and difference."""
 
-    def open(self, digest: BracketDigest, sources: list[list[ShardSource]]) -> int:
-        """Enters a bracket: publishes every group's shard; returns the epoch."""
+    def open(
+        self,
+        kind: BracketKind,
+        sources: list[list[ShardSource]],
+        weight: float = 0.0,
+        plan: int = 0,
+    ) -> int:
+        """Enters a bracket: publishes every group's shard; returns the epoch. `weight` is the
+        global token or sample count and `plan` the digest of the balancer's plan, 0 where not
+        given; both must agree on every rank."""
 
     def gather(self, group: int, landings: list[int]) -> None:
-        """Writes the group's unsharded parameters; landings[p] has N * R_p * K_p * itemsize bytes."""
+        """Writes the group's unsharded parameters; landings[p] has N * R_p * K_p items."""
 
     def push(self, group: int, gradients: list[GradientSource]) -> None:
-        """Adds each owner's rows of each gradient to that owner's fp32 accumulator. Sources are free after."""
+        """Adds each owner's rows of each gradient to that owner's fp32 accumulator. Sources are
+        free after."""
 
-    def finish(self, loss_sum: float = 0.0, weight: float = 0.0) -> None:
-        """Leaves the bracket: tells every owner what was sent. After an evaluation bracket nothing else is due."""
+    def finish(self, loss_sum: float = 0.0, weight: float = 0.0, flags: int = 0) -> None:
+        """Leaves the bracket: tells every owner what was sent. After an evaluation bracket nothing
+        else is due. `flags` are the caller's bits; settle returns their union over all ranks."""
 
     def settle(self) -> Settlement:
-        """After finish() of a minibatch: waits until every rank's contributions have been added here."""
+        """After finish() of a minibatch: waits until every rank's contributions have been added
+        here."""
 
     def collect(
         self, group: int, parameter: int, address: int, dtype: DType, scale: float, add: bool
     ) -> None:
-        """After settle: this rank's rows of the summed gradient times scale, written or added at address."""
+        """After settle: this rank's rows of the summed gradient times scale, written or added at
+        address."""
 
     def fail(self, reason: str) -> None:
-        """Marks the session failed here; peers raise PeerError with this reason at their next engine call."""
+        """Marks the session failed here; peers raise PeerError with this reason at their next
+        engine call."""
 
     def check(self) -> None:
         """Raises if a peer has failed, died or fallen silent, or if this session has failed."""
@@ -132,5 +145,112 @@ class Session:
     in_bracket: bool
 
 def keep_freed_pages() -> bool:
-    """Tells the C library's allocator to keep freed memory resident (mallopt), so that FSDP2's landings are
-    not faulted in again at every gather. Process-wide. False where the C library has no such setting."""
+    """Tells the C library's allocator to keep freed memory resident (mallopt), so that FSDP2's
+    landings are not faulted in again at every gather. Process-wide. False where the C library has
+    no such setting."""
+
+class CostModel:
+    """quadratic * s^2 + linear * s for a sample of s tokens, plus per_microbatch for each
+    microbatch that holds a sample. Plans depend on ratios alone, so any unit will do."""
+
+    quadratic: float
+    linear: float
+    per_microbatch: float
+    def __init__(self, quadratic: float, linear: float, per_microbatch: float = 0.0) -> None: ...
+    @staticmethod
+    def preset(name: str) -> CostModel:
+        """Published fits: "1.5B" or "7B"."""
+
+    @staticmethod
+    def from_shape(
+        *,
+        hidden: int,
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        head_size: int,
+        intermediate: int,
+        vocabulary: int,
+    ) -> CostModel:
+        """Floating-point operations of forward and backward of a decoder with gated MLPs."""
+
+    @staticmethod
+    def fit(points: Sequence[tuple[int, float]], with_microbatch: bool = False) -> CostModel:
+        """Least squares through measured (tokens, cost) of microbatches with one sample each."""
+
+    def sample(self, tokens: int) -> float: ...
+
+class Piece:
+    """Tokens [begin, begin + tokens) of a sample; all of it unless the sample was truncated or
+    split."""
+
+    sample: int
+    begin: int
+    tokens: int
+
+class Microbatch:
+    """Without pieces it is a filler: weight zero, keeps a rank in step in lockstep."""
+
+    pieces: list[Piece]
+    samples: list[int]
+    tokens: int
+    cost: float
+    filler: bool
+
+class Prediction:
+    """Compute alone: makespan in the cost model's unit, bubble as a share of all ranks' time, 0
+    to 1."""
+
+    makespan: float
+    bubble: float
+
+class Plan:
+    """One minibatch: which rank trains which samples in which microbatch; the same on all ranks."""
+
+    strategy: str
+    cap: int
+    world_size: int
+    ranks: list[list[Microbatch]]  # [rank], in order of execution
+    rank_costs: list[float]
+    oversize: list[int]  # samples changed by the oversize policy, ascending
+    tokens: int
+    tokens_lost: int
+    lockstep: Prediction
+    on_demand: Prediction
+    recommendation: str  # "lockstep" | "on-demand"
+    equal_counts: bool  # lockstep can run it as it is
+    def digest(self, keys: Sequence[int] = ()) -> int:
+        """64 bits over every microbatch of every rank, and over what the samples stand for
+        outside the plan."""
+
+    def padded_for_lockstep(self) -> Plan:
+        """The same plan with fillers at the end of ranks that have fewer microbatches than
+        others."""
+
+    def to_json(self) -> str: ...
+    @staticmethod
+    def from_json(text: str) -> Plan: ...
+
+def plan(
+    lengths: Sequence[int],
+    world_size: int,
+    cap: int,
+    strategy: str = "lb-mini",
+    cost: CostModel | None = None,
+    *,
+    oversize: str = "error",
+    alignment: int = 1,
+    least_gain: float = 0.02,
+    labels: Sequence[int] = (),
+) -> Plan:
+    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "lb-micro" or
+    "lb-mini", oversize "error", "truncate", "drop" or "split", cost the "1.5B" preset unless
+    given. Errors name `labels`, where given, instead of indices."""
+
+class Permutation:
+    """A uniform order of 0 to size - 1 that depends on size, seed and epoch alone, on every
+    platform."""
+
+    def __init__(self, size: int, seed: int, epoch: int) -> None: ...
+    def __len__(self) -> int: ...
+    def slice(self, begin: int, end: int) -> list[int]: ...
