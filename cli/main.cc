@@ -1,9 +1,19 @@
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+
+#include "info.h"
 
 int main(int argc, char** argv) {
-  CLI::App app{"Headrace: a communication engine for fully sharded training", "headrace"};
-  app.set_version_flag("--version", HEADRACE_VERSION);
-  app.require_subcommand(0, 1);
-  CLI11_PARSE(app, argc, argv);
-  return 0;
+  try {
+    CLI::App app{"Headrace: a communication engine for fully sharded training", "headrace"};
+    app.set_version_flag("--version", HEADRACE_VERSION);
+    app.require_subcommand(1);
+    headrace::cli::add_info(app);
+    CLI11_PARSE(app, argc, argv);
+    return 0;
+  } catch (const std::exception& exception) {
+    std::fprintf(stderr, "headrace: %s\n", exception.what());
+    return 1;
+  }
 }

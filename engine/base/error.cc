@@ -43,8 +43,7 @@ Error system_error(Scope scope, std::string message, std::source_location where)
 }
 
 Error peer_error(int rank, std::string message, std::source_location where) {
-  return Error{
-      .scope = Scope::peer, .message = std::move(message), .rank = rank, .where = where};
+  return Error{.scope = Scope::peer, .message = std::move(message), .rank = rank, .where = where};
 }
 
 Error session_error(std::string message, std::source_location where) {

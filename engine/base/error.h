@@ -5,7 +5,8 @@
 
 namespace headrace {
 
-/// What an error breaks, from the smallest to the largest. The bindings map each to one Python class.
+/// What an error breaks, from the smallest to the largest. The bindings map each to one Python
+/// class.
 enum class Scope {
   operation,  ///< this call was wrong; the session is as it was
   channel,    ///< the link to one peer does not work

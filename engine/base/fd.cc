@@ -9,8 +9,9 @@
 namespace headrace {
 namespace {
 
-// A fork handler takes no argument, so this table is the one piece of process-wide state: which descriptor
-// numbers belong to the engine. A bit a descriptor; numbers past the table are not closed in children.
+// A fork handler takes no argument, so this table is the one piece of process-wide state: which
+// descriptor numbers belong to the engine. A bit a descriptor; numbers past the table are not
+// closed in children.
 constexpr int k_tracked_descriptors = 1 << 16;
 std::array<std::atomic<bool>, k_tracked_descriptors> tracked{};
 
@@ -23,8 +24,7 @@ void close_in_child() {
 }
 
 void track(int fd, bool on) {
-  [[maybe_unused]] static const int registered =
-      pthread_atfork(nullptr, nullptr, &close_in_child);
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, &close_in_child);
   if (fd >= 0 && fd < k_tracked_descriptors) {
     tracked[static_cast<std::size_t>(fd)].store(on, std::memory_order_relaxed);
   }

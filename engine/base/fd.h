@@ -4,8 +4,8 @@
 
 namespace headrace {
 
-/// Owns a file descriptor. Every engine descriptor is also closed in a forked child, so that a data-loader
-/// worker keeps nothing of the engine open.
+/// Owns a file descriptor. Every engine descriptor is also closed in a forked child, so that a
+/// data-loader worker keeps nothing of the engine open.
 class Fd {
  public:
   Fd() = default;

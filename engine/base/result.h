@@ -78,17 +78,17 @@ using Status = Result<void>;
 #define HEADRACE_CONCAT(a, b) HEADRACE_CONCAT_(a, b)
 
 /// Returns the error of `expression` (a Status or Result) from the calling function.
-#define HEADRACE_TRY(expression)                                  \
-  do {                                                            \
-    if (auto headrace_status = (expression); !headrace_status) {  \
-      return std::move(headrace_status).error();                  \
-    }                                                             \
+#define HEADRACE_TRY(expression)                                 \
+  do {                                                           \
+    if (auto headrace_status = (expression); !headrace_status) { \
+      return std::move(headrace_status).error();                 \
+    }                                                            \
   } while (false)
 
 /// `HEADRACE_TRY_ASSIGN(auto x, f())`: x is f()'s value, or f()'s error is returned.
-#define HEADRACE_TRY_ASSIGN(declaration, expression)                               \
-  auto HEADRACE_CONCAT(headrace_result_, __LINE__) = (expression);                 \
-  if (!HEADRACE_CONCAT(headrace_result_, __LINE__)) {                              \
-    return std::move(HEADRACE_CONCAT(headrace_result_, __LINE__)).error();         \
-  }                                                                                \
+#define HEADRACE_TRY_ASSIGN(declaration, expression)                       \
+  auto HEADRACE_CONCAT(headrace_result_, __LINE__) = (expression);         \
+  if (!HEADRACE_CONCAT(headrace_result_, __LINE__)) {                      \
+    return std::move(HEADRACE_CONCAT(headrace_result_, __LINE__)).error(); \
+  }                                                                        \
   declaration = std::move(HEADRACE_CONCAT(headrace_result_, __LINE__)).value()

@@ -7,8 +7,8 @@
 
 namespace headrace {
 
-/// The two maps of one group, in bytes. b_p = R_p * K_p * itemsize_p is never rounded, so the N blocks of a
-/// parameter form one contiguous view.
+/// The two maps of one group, in bytes. b_p = R_p * K_p * itemsize_p is never rounded, so the N
+/// blocks of a parameter form one contiguous view.
 ///
 /// - landing: block (p, rank) lies at rank * b_p from where parameter p's landing starts.
 /// - published shard: block p of any rank lies at a_p = sum over i < p of round_up(b_i, 16).

@@ -38,8 +38,7 @@ Status ModelSpec::validate(int world_size) const {
     for (const ParameterSpec& parameter : group.parameters) {
       if (parameter.rows < 0 || parameter.row_elements < 0) {
         return operation_error(fmt::format("parameter {} has a negative shape ({}, {})",
-                                           parameter.name, parameter.rows,
-                                           parameter.row_elements));
+                                           parameter.name, parameter.rows, parameter.row_elements));
       }
       const std::int64_t padded_rows = ceil_div(parameter.rows, world_size) * world_size;
       // 4 bytes an element: the fp32 accumulator is the largest thing sized from a parameter.

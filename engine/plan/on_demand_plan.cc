@@ -56,8 +56,7 @@ std::size_t OnDemandPlan::record_signal(int source) const {
 }
 
 std::size_t OnDemandPlan::added_signal(int source) const {
-  return record_signal(source) +
-         static_cast<std::size_t>(topology_.world_size()) * k_signal_bytes;
+  return record_signal(source) + static_cast<std::size_t>(topology_.world_size()) * k_signal_bytes;
 }
 
 std::size_t OnDemandPlan::digest_offset(int owner, std::uint64_t epoch) const {

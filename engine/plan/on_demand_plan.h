@@ -9,13 +9,14 @@
 
 namespace headrace {
 
-/// Sizes of what the control region holds, in bytes. A signal is a 64-bit value and its waiter word.
+/// Sizes of what the control region holds, in bytes. A signal is a 64-bit value and its waiter
+/// word.
 inline constexpr std::size_t k_signal_bytes = 16;
 inline constexpr std::size_t k_cache_line = 64;
 inline constexpr std::size_t k_page = 4096;
 
-/// Where everything lies in a rank's on-demand arena. All ranks compute the same plan, so an offset names a
-/// place in any peer's arena. Regions, in order, each starting on a page:
+/// Where everything lies in a rank's on-demand arena. All ranks compute the same plan, so an offset
+/// names a place in any peer's arena. Regions, in order, each starting on a page:
 ///
 ///   liveness            one page
 ///   signals             published[owner][group], record[source], added[source]

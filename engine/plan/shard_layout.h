@@ -16,8 +16,8 @@ struct RowRange {
 };
 
 /// How dimension 0 of one parameter is dealt over the ranks: FSDP2's rule, which is torch.chunk's.
-/// Post-conditions: the ranges of all ranks are disjoint, ascending and cover [0, D_p); all but the last
-/// non-empty one hold exactly `padded_rows`.
+/// Post-conditions: the ranges of all ranks are disjoint, ascending and cover [0, D_p); all but the
+/// last non-empty one hold exactly `padded_rows`.
 class ShardLayout {
  public:
   ShardLayout(const ParameterSpec& parameter, int world_size);

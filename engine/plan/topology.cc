@@ -6,9 +6,9 @@ namespace headrace {
 
 Result<Topology> Topology::make(int nodes, int local_ranks) {
   if (nodes < 1 || local_ranks < 1) {
-    return operation_error(
-        fmt::format("a topology needs at least one node and one rank a node, not {} nodes of {} ranks",
-                    nodes, local_ranks));
+    return operation_error(fmt::format(
+        "a topology needs at least one node and one rank a node, not {} nodes of {} ranks", nodes,
+        local_ranks));
   }
   return Topology(nodes, local_ranks);
 }

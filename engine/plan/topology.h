@@ -7,8 +7,8 @@
 
 namespace headrace {
 
-/// Where ranks are: `nodes` domains of `local_ranks` ranks that map each other's memory. Node-major:
-/// rank = node * local_ranks + local.
+/// Where ranks are: `nodes` domains of `local_ranks` ranks that map each other's memory.
+/// Node-major: rank = node * local_ranks + local.
 class Topology {
  public:
   /// Error unless both are positive.
@@ -22,8 +22,8 @@ class Topology {
   int local_of(int rank) const { return rank % local_ranks_; }
   int rank_of(int node, int local) const { return node * local_ranks_ + local; }
 
-  /// Every rank once, starting at `self` and counting up around the world: the order in which a rank
-  /// visits owners, so that at any moment different ranks tend to visit different owners.
+  /// Every rank once, starting at `self` and counting up around the world: the order in which a
+  /// rank visits owners, so that at any moment different ranks tend to visit different owners.
   std::vector<int> rotation(int self) const;
 
   bool operator==(const Topology&) const = default;

@@ -6,12 +6,14 @@
 
 namespace headrace {
 
-/// Carries an engine error through nanobind; becomes the class in headrace.errors that its scope names.
+/// Carries an engine error through nanobind; becomes the class in headrace.errors that its scope
+/// names.
 struct ErrorException {
   Error error;
 };
 
 void bind_errors(nanobind::module_& module);
+void bind_session(nanobind::module_& module);
 
 /// The value, or its error thrown for the translator. Call with or without the GIL.
 template <class T>

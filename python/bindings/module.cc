@@ -1,9 +1,12 @@
 #include <nanobind/nanobind.h>
 
 #include "bindings.h"
+#include "runtime/freed_pages.h"
 
 NB_MODULE(_engine, module) {
   module.doc() = "The Headrace engine: addresses, sizes and streams as integers; no torch.";
   module.attr("__version__") = HEADRACE_VERSION;
   headrace::bind_errors(module);
+  headrace::bind_session(module);
+  module.def("keep_freed_pages", &headrace::keep_freed_pages);
 }

@@ -34,6 +34,7 @@ class SessionConfig:
     silence_seconds: float  # 20: a peer whose heartbeat stops this long is reported
     no_progress_seconds: float  # 1800: longest single wait
     bootstrap_seconds: float  # 60: longest wait for peers at connect
+    chunk_bytes: int  # 262144: of fp32 accumulators under one lock
     trace_events: int  # 65536: how many trace events are kept between two drains
     def __init__(self, rank: int, world_size: int) -> None: ...
 
@@ -42,11 +43,6 @@ class ShardSource:
     (a frozen shard that did not change)."""
 
     def __init__(self, address: int, dtype: DType) -> None: ...
-
-class BracketDigest:
-    """What must agree on every rank for one bracket."""
-
-    def __init__(self, kind: BracketKind, weight: float = 0.0, plan: int = 0) -> None: ...
 
 class GradientSource:
     """One unsharded contiguous gradient: index of the parameter in its group, address, dtype."""
@@ -58,10 +54,11 @@ class Settlement:
 
     loss_sum: float
     weight: float
+    flags: int
     touched: list[list[bool]]  # [group][parameter]: some rank pushed a gradient
 
 class TraceEvent:
-    name: str  # "publish" | "gather" | "push" | "settle" | "close"
+    name: str  # "publish" | "gather" | "push" | "finish" | "settle"
     group: int  # -1 where it concerns no group
     begin_ns: int  # time.monotonic_ns
     end_ns: int
@@ -78,6 +75,7 @@ class Counters:
     pushes: int
     wait_ns: int
     arena_bytes: int
+    trace_dropped: int
 
 class Session:
     """One model's on-demand communication. Calls release the GIL. Not thread-safe: one caller at a time.
@@ -95,8 +93,15 @@ class Session:
         """`exchange(mine, seconds)` returns what every rank gave, in rank order (an all-gather of small blobs).
         Raises where any rank's world size, versions, fingerprint or model differ, naming rank and difference."""
 
-    def open(self, digest: BracketDigest, sources: list[list[ShardSource]]) -> int:
-        """Enters a bracket: publishes every group's shard; returns the epoch."""
+    def open(
+        self,
+        kind: BracketKind,
+        sources: list[list[ShardSource]],
+        weight: float = 0.0,
+        plan: int = 0,
+    ) -> int:
+        """Enters a bracket: publishes every group's shard; returns the epoch. `weight` is the global token or sample
+        count and `plan` the digest of the balancer's plan, 0 where not given; both must agree on every rank."""
 
     def gather(self, group: int, landings: list[int]) -> None:
         """Writes the group's unsharded parameters; landings[p] has N * R_p * K_p * itemsize bytes."""
@@ -104,8 +109,9 @@ class Session:
     def push(self, group: int, gradients: list[GradientSource]) -> None:
         """Adds each owner's rows of each gradient to that owner's fp32 accumulator. Sources are free after."""
 
-    def finish(self, loss_sum: float = 0.0, weight: float = 0.0) -> None:
-        """Leaves the bracket: tells every owner what was sent. After an evaluation bracket nothing else is due."""
+    def finish(self, loss_sum: float = 0.0, weight: float = 0.0, flags: int = 0) -> None:
+        """Leaves the bracket: tells every owner what was sent. After an evaluation bracket nothing else is due.
+        `flags` are the caller's bits; settle returns their union over all ranks."""
 
     def settle(self) -> Settlement:
         """After finish() of a minibatch: waits until every rank's contributions have been added here."""

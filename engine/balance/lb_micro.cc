@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "balance/lockstep_steps.h"
+#include "balance/longest_first.h"
+#include "balance/packing.h"
+#include "base/checked_math.h"
+
+namespace headrace {
+namespace {
+
+/// First-fit decreasing bins in step order: always possible, for the number of steps comes from it.
+LockstepSteps by_first_fit(const PackingProblem& problem, const Bins& bins, std::size_t steps) {
+  LockstepSteps result(problem, steps);
+  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
+    for (const std::size_t piece : bins[bin]) {
+      result.add(bin, piece);
+    }
+  }
+  return result.ordered();
+}
+
+/// All bins levelled alike: each piece, by falling cost, into the cheapest bin with room. Nothing
+/// where a piece finds no room.
+std::optional<LockstepSteps> by_level_bins(const PackingProblem& problem,
+                                           const std::vector<std::size_t>& order,
+                                           std::size_t steps) {
+  LockstepSteps result(problem, steps);
+  for (const std::size_t piece : order) {
+    std::optional<std::size_t> best;
+    for (std::size_t bin = 0; bin < result.bins(); ++bin) {
+      if (result.fits(bin, piece) && (!best || result.load(bin) < result.load(*best))) {
+        best = bin;
+      }
+    }
+    if (!best) {
+      return std::nullopt;
+    }
+    result.add(*best, piece);
+  }
+  return result.ordered();
+}
+
+/// Step after step: the costliest piece left (or an equal share of all that is left, where that is
+/// more) sets the level, and the step is filled up to it. The last step takes the rest. Nothing
+/// where it has no room.
+std::optional<LockstepSteps> by_filled_steps(const PackingProblem& problem,
+                                             std::vector<std::size_t> left, std::size_t steps) {
+  LockstepSteps result(problem, steps);
+  for (std::size_t step = 0; step < steps && !left.empty(); ++step) {
+    double total = 0.0;
+    for (const std::size_t piece : left) {
+      total += problem.costs[piece];
+    }
+    const bool last = step + 1 == steps;
+    const double share = total / static_cast<double>(problem.ranks * (steps - step));
+    const double level = std::max(problem.costs[left.front()], share);
+    std::vector<std::size_t> rest;
+    for (const std::size_t piece : left) {
+      std::optional<std::size_t> best;
+      for (std::size_t bin = step * problem.ranks; bin < (step + 1) * problem.ranks; ++bin) {
+        const bool below = last || result.load(bin) + problem.costs[piece] <= level;
+        if (below && result.fits(bin, piece) && (!best || result.load(bin) < result.load(*best))) {
+          best = bin;
+        }
+      }
+      if (best) {
+        result.add(*best, piece);
+      } else {
+        rest.push_back(piece);
+      }
+    }
+    left = std::move(rest);
+  }
+  if (!left.empty()) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+/// One piece a microbatch, in steps of like cost (`order` by falling cost): never costlier than
+/// `none`.
+LockstepSteps by_turns(const PackingProblem& problem, const std::vector<std::size_t>& order) {
+  const std::size_t steps = (order.size() + problem.ranks - 1) / problem.ranks;
+  LockstepSteps result(problem, steps);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    result.add(i, order[i]);
+  }
+  return result;
+}
+
+}  // namespace
+
+Packing pack_lb_micro(const PackingProblem& problem) {
+  const Bins first_fit = first_fit_decreasing(problem.sizes, problem.cap).value();
+  const std::vector<std::size_t> order = falling(problem.costs);
+  const std::size_t steps = (first_fit.size() + problem.ranks - 1) / problem.ranks;
+
+  std::vector<LockstepSteps> candidates;
+  const auto offer = [&](std::optional<LockstepSteps> candidate) {
+    if (candidate) {
+      candidates.push_back(*std::move(candidate));
+    }
+  };
+  offer(by_first_fit(problem, first_fit, steps));
+  if (order.size() * (steps + 1) * problem.ranks <= problem.placement_trials) {
+    offer(by_level_bins(problem, order, steps));
+    offer(by_filled_steps(problem, order, steps));
+    offer(by_filled_steps(problem, order, steps + 1));
+  }
+  offer(by_turns(problem, order));
+
+  std::size_t trials = problem.exchange_trials;
+  std::optional<std::size_t> best;
+  double least = 0.0;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    trials -= std::min(trials, candidates[i].improve(trials));
+    const double makespan = candidates[i].makespan();
+    if (!best || makespan < least) {
+      best = i;
+      least = makespan;
+    }
+  }
+  return candidates[*best].packing();
+}
+
+}  // namespace headrace

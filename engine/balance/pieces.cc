@@ -1,0 +1,112 @@
+#include "balance/pieces.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/checked_math.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::array k_policies = {Oversize::error, Oversize::truncate, Oversize::drop,
+                                   Oversize::split};
+
+void split(Pieces& result, std::size_t sample, std::int64_t length, std::int64_t longest) {
+  const std::int64_t count = ceil_div(length, longest);
+  std::int64_t begin = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t tokens = length / count + (i < length % count ? 1 : 0);
+    result.pieces.push_back({.sample = sample, .begin = begin, .tokens = tokens});
+    begin += tokens;
+  }
+}
+
+}  // namespace
+
+const char* to_string(Oversize policy) {
+  switch (policy) {
+    case Oversize::error:
+      return "error";
+    case Oversize::truncate:
+      return "truncate";
+    case Oversize::drop:
+      return "drop";
+    case Oversize::split:
+      return "split";
+  }
+  return "unknown";
+}
+
+Result<Oversize> parse_oversize(std::string_view name) {
+  for (const Oversize policy : k_policies) {
+    if (name == to_string(policy)) {
+      return policy;
+    }
+  }
+  return operation_error(fmt::format(
+      "there is no oversize policy '{}'; known are error, truncate, drop and split", name));
+}
+
+Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int64_t cap,
+                                std::int64_t alignment, Oversize policy) {
+  if (lengths.empty()) {
+    return operation_error("there is nothing to balance: the list of lengths is empty");
+  }
+  if (cap < 1) {
+    return operation_error(
+        fmt::format("the token cap of a microbatch must be at least 1, not {}", cap));
+  }
+  if (alignment < 1 || alignment > cap) {
+    return operation_error(fmt::format(
+        "the alignment must lie between 1 and the cap of {} tokens, not {}", cap, alignment));
+  }
+  const std::int64_t longest = cap / alignment * alignment;
+  Pieces result;
+  result.pieces.reserve(lengths.size());
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const std::int64_t length = lengths[i];
+    if (length < 1) {
+      return operation_error(fmt::format(
+          "the sample at index {} has length {}; every sample needs at least 1 token", i, length));
+    }
+    HEADRACE_TRY_ASSIGN(total, checked_add(total, length));
+    if (length <= longest) {
+      result.pieces.push_back({.sample = i, .begin = 0, .tokens = length});
+      continue;
+    }
+    result.oversize.push_back(i);
+    switch (policy) {
+      case Oversize::error: {
+        const std::string aligned =
+            alignment > 1 ? fmt::format(" when aligned to {}", alignment) : std::string();
+        return operation_error(fmt::format(
+            "the sample at index {} has {} tokens, more than the cap of {} tokens a "
+            "microbatch{}; raise the cap or choose an oversize policy: truncate, drop or split",
+            i, length, cap, aligned));
+      }
+      case Oversize::truncate:
+        result.pieces.push_back({.sample = i, .begin = 0, .tokens = longest});
+        result.tokens_lost += length - longest;
+        break;
+      case Oversize::drop:
+        result.tokens_lost += length;
+        break;
+      case Oversize::split:
+        split(result, i, length, longest);
+        break;
+    }
+  }
+  if (result.pieces.empty()) {
+    return operation_error(fmt::format(
+        "nothing is left to train on: all {} samples are longer than the cap of {} tokens "
+        "and were dropped",
+        lengths.size(), cap));
+  }
+  result.tokens = total - result.tokens_lost;
+  return result;
+}
+
+}  // namespace headrace

@@ -1,0 +1,81 @@
+#include "collective/publish.h"
+
+#include <cstring>
+
+#include "kernel/cast.h"
+
+namespace headrace {
+namespace {
+
+Status write_shard(const OnDemand& on_demand, std::size_t group,
+                   const std::vector<ShardSource>& sources) {
+  const AddressMap& map = on_demand.plan.map(group);
+  std::byte* shard = on_demand.transport.memory() + on_demand.plan.published_shard_offset(group);
+  const auto& parameters = on_demand.plan.model().groups[group].parameters;
+  return on_demand.stream.enqueue(
+      [&sources, &map, &parameters, shard, rank = on_demand.rank]() -> Status {
+        for (std::size_t p = 0; p < sources.size(); ++p) {
+          if (sources[p].address != nullptr) {
+            cast(shard + map.published_offset(p), parameters[p].dtype, sources[p].address,
+                 sources[p].dtype, map.shard_elements(p, rank));
+          }
+        }
+        return {};
+      });
+}
+
+Status clear_accumulators(const OnDemand& on_demand, std::size_t group) {
+  std::byte* accumulators = on_demand.transport.memory() + on_demand.plan.accumulator_offset(group);
+  const std::size_t bytes = on_demand.plan.map(group).accumulator_bytes();
+  return on_demand.stream.enqueue([accumulators, bytes]() -> Status {
+    std::memset(accumulators, 0, bytes);
+    return {};
+  });
+}
+
+}  // namespace
+
+Status publish(const OnDemand& on_demand, const BracketDigest& digest,
+               const std::vector<std::vector<ShardSource>>& sources,
+               const std::vector<bool>& dirty) {
+  const OnDemandPlan& plan = on_demand.plan;
+  const std::vector<int> ranks = plan.topology().rotation(on_demand.rank);
+  for (const int source : ranks) {
+    HEADRACE_TRY(on_demand.transport.channel(source).wait(
+        on_demand.stream, plan.record_signal(source), digest.epoch - 1,
+        "end of the bracket before this one"));
+  }
+  BracketDigest shown = digest;
+  const Piece piece{.remote_offset = plan.digest_offset(on_demand.rank, digest.epoch),
+                    .local = &shown,
+                    .bytes = sizeof shown};
+  for (const int reader : ranks) {
+    HEADRACE_TRY(on_demand.transport.channel(reader).put(on_demand.stream, {&piece, 1}));
+  }
+  for (std::size_t group = 0; group < plan.groups(); ++group) {
+    if (dirty[group]) {
+      HEADRACE_TRY(clear_accumulators(on_demand, group));
+    }
+    HEADRACE_TRY(write_shard(on_demand, group, sources[group]));
+    for (const int reader : ranks) {
+      HEADRACE_TRY(on_demand.transport.channel(reader).signal(
+          on_demand.stream, plan.published_signal(on_demand.rank, group), digest.epoch));
+    }
+  }
+  return drain(on_demand);
+}
+
+Status wait_for_published(const OnDemand& on_demand, const BracketDigest& digest, int owner,
+                          std::size_t group) {
+  const OnDemandPlan& plan = on_demand.plan;
+  HEADRACE_TRY(on_demand.transport.channel(owner).wait(
+      on_demand.stream, plan.published_signal(owner, group), digest.epoch, "published shard"));
+  const std::size_t slot = plan.digest_offset(owner, digest.epoch);
+  return on_demand.stream.enqueue([on_demand, digest, owner, slot]() -> Status {
+    BracketDigest theirs;
+    std::memcpy(&theirs, on_demand.transport.memory() + slot, sizeof theirs);
+    return compare_digests(owner, theirs, digest);
+  });
+}
+
+}  // namespace headrace

@@ -1,0 +1,75 @@
+#include "runtime/waiter.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+namespace headrace {
+
+// Success: wait on. The condition is looked at again after the peer was seen to have left, since it
+// may have been met just before.
+Status Waiter::give_up(int peer, std::string_view what, Deadline deadline,
+                       const std::function<bool()>& ready) const {
+  HEADRACE_TRY(liveness_->check());
+  if (liveness_->has_left(peer) && !ready()) {
+    return peer_error(
+        peer, fmt::format("rank {} left the session while this rank waited for its {}; did its "
+                          "training loop end early?",
+                          peer, what));
+  }
+  if (interrupted_ && interrupted_()) {
+    return operation_error(fmt::format("interrupted while waiting for rank {}'s {}", peer, what));
+  }
+  if (deadline.passed()) {
+    return peer_error(
+        peer,
+        fmt::format("no {} from rank {} for {:.1f} s (limit no_progress_seconds); it is alive, but "
+                    "does not get there",
+                    what, peer, static_cast<double>(config_.no_progress.count()) / 1e3));
+  }
+  return {};
+}
+
+Status Waiter::until(Signal& signal, std::uint64_t at_least, int peer, std::string_view what) {
+  const auto ready = [&] { return signal.value.load(std::memory_order_acquire) >= at_least; };
+  if (ready()) {
+    return {};
+  }
+  const std::int64_t begin = now_ns();
+  const Deadline deadline(config_.no_progress);
+  Status status;
+  for (int spin = 0; spin < config_.spins && !ready(); ++spin) {
+    ::sched_yield();
+  }
+  while (!wait_for(signal, at_least, ready() ? Milliseconds(0) : config_.slice)) {
+    status = give_up(peer, what, deadline, ready);
+    if (!status) {
+      break;
+    }
+  }
+  waited_ns_ += now_ns() - begin;
+  return status;
+}
+
+Status Waiter::until(const std::function<bool()>& ready, int peer, std::string_view what) {
+  if (ready()) {
+    return {};
+  }
+  const std::int64_t begin = now_ns();
+  const Deadline deadline(config_.no_progress);
+  Deadline look(config_.slice);
+  Status status;
+  while (!ready()) {
+    if (look.passed()) {
+      status = give_up(peer, what, deadline, ready);
+      if (!status) {
+        break;
+      }
+      look = Deadline(config_.slice);
+    }
+    ::sched_yield();
+  }
+  waited_ns_ += now_ns() - begin;
+  return status;
+}
+
+}  // namespace headrace

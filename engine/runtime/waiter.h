@@ -1,0 +1,48 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "runtime/liveness.h"
+#include "runtime/signal.h"
+
+namespace headrace {
+
+struct WaitConfig {
+  int spins = 200;                      ///< polls before sleeping
+  Milliseconds slice{20};               ///< sleep between two looks at liveness and interrupts
+  Milliseconds no_progress{1'800'000};  ///< longest single wait
+};
+
+/// The one place where a rank waits for another. Every wait ends: with the value, or with an error
+/// that names the peer and what was waited for, when any rank fails, when this peer has left, when
+/// the caller is interrupted, or after `no_progress`.
+class Waiter {
+ public:
+  /// `interrupted` is asked once a slice; true ends the wait with an operation error. May be empty.
+  Waiter(const Liveness* liveness, WaitConfig config, std::function<bool()> interrupted)
+      : liveness_(liveness), config_(config), interrupted_(std::move(interrupted)) {}
+
+  Status until(Signal& signal, std::uint64_t at_least, int peer, std::string_view what);
+
+  /// The same rules for any condition that cannot wake a sleeper: `ready` is polled, yielding in
+  /// between.
+  Status until(const std::function<bool()>& ready, int peer, std::string_view what);
+
+  /// Nanoseconds spent waiting, all waits together.
+  std::int64_t waited_ns() const { return waited_ns_; }
+
+ private:
+  Status give_up(int peer, std::string_view what, Deadline deadline,
+                 const std::function<bool()>& ready) const;
+
+  const Liveness* liveness_;
+  WaitConfig config_;
+  std::function<bool()> interrupted_;
+  std::int64_t waited_ns_ = 0;
+};
+
+}  // namespace headrace

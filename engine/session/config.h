@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "runtime/liveness.h"
+#include "runtime/waiter.h"
+
+namespace headrace {
+
+/// Everything about a session that a user may set. All time-outs, sizes and counts of the engine
+/// are here or in the structs that it holds.
+struct SessionConfig {
+  int rank = 0;
+  int world_size = 1;
+  /// What must agree on every rank beside the model, "name=value" separated by spaces.
+  std::string fingerprint;
+  LivenessConfig liveness;
+  WaitConfig wait;
+  Milliseconds bootstrap{60'000};                    ///< longest wait for peers at connect
+  std::size_t chunk_bytes = std::size_t{256} << 10;  ///< of fp32 accumulators under one lock
+  std::size_t trace_events =
+      65'536;  ///< kept between two drains; later ones are counted as dropped
+  std::function<bool()> interrupted;  ///< true ends a wait; may be empty
+};
+
+}  // namespace headrace

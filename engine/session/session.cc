@@ -1,0 +1,307 @@
+#include "session/session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "collective/gather.h"
+#include "collective/publish.h"
+#include "collective/scatter_accumulate.h"
+#include "kernel/accumulate.h"
+
+namespace headrace {
+namespace {
+
+std::string summary(const ModelSpec& model) {
+  std::int64_t elements = 0;
+  for (const GroupSpec& group : model.groups) {
+    for (const ParameterSpec& parameter : group.parameters) {
+      elements += parameter.rows * parameter.row_elements;
+    }
+  }
+  return fmt::format("{} groups, {} parameters, {} elements", model.groups.size(),
+                     model.parameter_count(), elements);
+}
+
+}  // namespace
+
+Session::Session(const SessionConfig& config, OnDemandPlan plan,
+                 std::unique_ptr<Transport> transport)
+    : config_(config),
+      plan_(std::move(plan)),
+      transport_(std::move(transport)),
+      trace_(config.trace_events),
+      owner_pid_(::getpid()),
+      dirty_(plan_.groups(), false),
+      touched_(plan_.touched_words(), 0),
+      sent_(static_cast<std::size_t>(config.world_size), 0) {
+  digest_.model = plan_.model().digest();
+  counters_.arena_bytes = plan_.bytes();
+}
+
+Session::~Session() { close(); }
+
+Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, ModelSpec model,
+                                                  const MakeTransport& make_transport) {
+  if (config.rank < 0 || config.rank >= config.world_size) {
+    return operation_error(
+        fmt::format("rank {} does not lie in a world of {} ranks", config.rank, config.world_size));
+  }
+  if (config.chunk_bytes == 0 || config.chunk_bytes % k_cache_line != 0) {
+    return operation_error(fmt::format("chunk_bytes must be a positive multiple of {}, not {}",
+                                       k_cache_line, config.chunk_bytes));
+  }
+  HEADRACE_TRY(model.validate(config.world_size));
+  HEADRACE_TRY_ASSIGN(const Topology topology, Topology::single_node(config.world_size));
+  const TransportConfig transport_config{.identity = {.rank = config.rank,
+                                                      .world_size = config.world_size,
+                                                      .version = HEADRACE_VERSION,
+                                                      .fingerprint = config.fingerprint,
+                                                      .model = model.digest(),
+                                                      .model_text = summary(model)},
+                                         .memory_bytes = 0,
+                                         .liveness = config.liveness,
+                                         .wait = config.wait,
+                                         .bootstrap = config.bootstrap,
+                                         .interrupted = config.interrupted};
+  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes);
+  TransportConfig sized = transport_config;
+  sized.memory_bytes = plan.bytes();
+  HEADRACE_TRY_ASSIGN(auto transport, make_transport(sized));
+  if (!transport->capability().on_demand()) {
+    return operation_error(
+        "this transport cannot read and add to a peer's memory, which on-demand needs");
+  }
+  return std::unique_ptr<Session>(new Session(config, std::move(plan), std::move(transport)));
+}
+
+OnDemand Session::on_demand() {
+  return {.plan = plan_,
+          .transport = *transport_,
+          .stream = stream_,
+          .rank = config_.rank,
+          .drain_limit = config_.wait.no_progress};
+}
+
+Status Session::check() const {
+  if (owner_pid_ != ::getpid()) {
+    return operation_error(
+        "a forked child called the engine; only the process that attached may (data-loader workers "
+        "must not run the "
+        "model)");
+  }
+  if (phase_ == Phase::closed) {
+    return operation_error("the session is closed");
+  }
+  return transport_->liveness().check();
+}
+
+Status Session::require(Phase phase, const char* call) const {
+  HEADRACE_TRY(check());
+  if (phase_ == phase) {
+    return {};
+  }
+  switch (phase) {
+    case Phase::idle:
+      return operation_error(fmt::format(
+          "{} inside a bracket; brackets of one engine do not nest, leave the first one", call));
+    case Phase::open:
+      return operation_error(fmt::format(
+          "{} outside of a bracket; wrap the work in `with engine.minibatch():` or `with "
+          "engine.evaluation():` on every rank",
+          call));
+    default:
+      return operation_error(fmt::format("{} before the minibatch was finished", call));
+  }
+}
+
+Status Session::require_group(std::size_t group, const char* call) const {
+  HEADRACE_TRY(require(Phase::open, call));
+  if (group >= plan_.groups()) {
+    return operation_error(
+        fmt::format("{} of group {}, but there are {} groups", call, group, plan_.groups()));
+  }
+  return {};
+}
+
+template <class Body>
+auto Session::traced(const char* name, int group, std::uint64_t bytes, const Body& body) {
+  TraceEvent event{.name = name, .group = group, .bytes = bytes};
+  const std::int64_t waited_before = transport_->waiter().waited_ns();
+  event.begin_ns = now_ns();
+  auto result = body();
+  event.end_ns = now_ns();
+  event.waited_ns = transport_->waiter().waited_ns() - waited_before;
+  trace_.add(event);
+  if (!result && result.error().scope != Scope::operation) {
+    transport_->liveness().fail(result.error());
+  }
+  return result;
+}
+
+Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64_t plan,
+                                    const std::vector<std::vector<ShardSource>>& sources) {
+  HEADRACE_TRY(require(Phase::idle, "open"));
+  if (sources.size() != plan_.groups()) {
+    return operation_error(fmt::format("sources for {} groups where the model has {}",
+                                       sources.size(), plan_.groups()));
+  }
+  std::uint64_t bytes = 0;
+  for (std::size_t group = 0; group < sources.size(); ++group) {
+    const GroupSpec& spec = plan_.model().groups[group];
+    if (sources[group].size() != spec.parameters.size()) {
+      return operation_error(fmt::format("{} sources for group {} of {} parameters",
+                                         sources[group].size(), spec.name, spec.parameters.size()));
+    }
+    for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
+      if (sources[group][p].address != nullptr) {
+        bytes += plan_.map(group).block_bytes(p);
+      } else if (!published_once_ && plan_.map(group).shard_elements(p, config_.rank) > 0) {
+        return operation_error(fmt::format("no source for {}, which has never been published",
+                                           spec.parameters[p].name));
+      }
+    }
+  }
+  BracketDigest digest = digest_;
+  digest.epoch += 1;
+  digest.kind = kind;
+  digest.weight = weight;
+  digest.plan = plan;
+  const Status status =
+      traced("publish", -1, bytes, [&] { return publish(on_demand(), digest, sources, dirty_); });
+  if (!status) {
+    return status.error();
+  }
+  digest_ = digest;
+  phase_ = Phase::open;
+  published_once_ = true;
+  counters_.publish_bytes += bytes;
+  dirty_.assign(plan_.groups(), false);
+  std::fill(touched_.begin(), touched_.end(), 0);
+  return digest_.epoch;
+}
+
+Status Session::gather(std::size_t group, std::span<void* const> landings) {
+  HEADRACE_TRY(require_group(group, "gather"));
+  const AddressMap& map = plan_.map(group);
+  if (landings.size() != map.parameters()) {
+    return operation_error(
+        fmt::format("{} landings for a group of {} parameters", landings.size(), map.parameters()));
+  }
+  const std::uint64_t bytes =
+      map.shard_group_bytes() * static_cast<std::uint64_t>(config_.world_size);
+  counters_.gather_bytes += bytes;
+  counters_.gathers += 1;
+  return traced("gather", static_cast<int>(group), bytes,
+                [&] { return headrace::gather(on_demand(), digest_, group, landings); });
+}
+
+Status Session::push(std::size_t group, std::vector<GradientSource> gradients) {
+  HEADRACE_TRY(require_group(group, "push"));
+  if (digest_.kind == BracketKind::evaluation) {
+    return operation_error(
+        "a backward inside engine.evaluation(); gradients belong into engine.minibatch()");
+  }
+  const AddressMap& map = plan_.map(group);
+  std::sort(gradients.begin(), gradients.end(),
+            [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const GradientSource& gradient = gradients[i];
+    if (gradient.parameter >= map.parameters()) {
+      return operation_error(fmt::format("a gradient of parameter {} in a group of {}",
+                                         gradient.parameter, map.parameters()));
+    }
+    if (i > 0 && gradients[i - 1].parameter == gradient.parameter) {
+      return operation_error(
+          fmt::format("two gradients of parameter {} in one push",
+                      plan_.model().groups[group].parameters[gradient.parameter].name));
+    }
+    const ParameterSpec& parameter = plan_.model().groups[group].parameters[gradient.parameter];
+    bytes += map.landing_bytes(gradient.parameter) / item_size(parameter.dtype) *
+             item_size(gradient.dtype);
+    const std::size_t bit = plan_.first_parameter(group) + gradient.parameter;
+    touched_[bit / 64] |= std::uint64_t{1} << (bit % 64);
+  }
+  counters_.push_bytes += bytes;
+  counters_.pushes += 1;
+  return traced("push", static_cast<int>(group), bytes,
+                [&] { return scatter_accumulate(on_demand(), digest_, group, gradients, sent_); });
+}
+
+Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
+  HEADRACE_TRY(require(Phase::open, "finish"));
+  const BracketRecord record{
+      .digest = digest_, .pushes_sent = 0, .loss_sum = loss_sum, .weight = weight, .flags = flags};
+  phase_ = digest_.kind == BracketKind::minibatch ? Phase::finished : Phase::idle;
+  return traced("finish", -1, 0,
+                [&] { return headrace::finish(on_demand(), record, touched_, sent_); });
+}
+
+Result<Settlement> Session::settle() {
+  HEADRACE_TRY(require(Phase::finished, "settle"));
+  auto settled = traced("settle", -1, 0, [&] { return headrace::settle(on_demand(), digest_); });
+  if (settled) {
+    phase_ = Phase::idle;
+    for (std::size_t group = 0; group < plan_.groups(); ++group) {
+      for (std::size_t p = 0; p < plan_.map(group).parameters(); ++p) {
+        const std::size_t bit = plan_.first_parameter(group) + p;
+        if ((settled->touched[bit / 64] >> (bit % 64) & 1) != 0) {
+          dirty_[group] = true;
+        }
+      }
+    }
+  }
+  return settled;
+}
+
+Status Session::collect(std::size_t group, std::size_t parameter, void* destination, DType dtype,
+                        float scale, bool add) {
+  HEADRACE_TRY(require(Phase::idle, "collect"));
+  if (group >= plan_.groups() || parameter >= plan_.map(group).parameters()) {
+    return operation_error(fmt::format("there is no parameter {} of group {}", parameter, group));
+  }
+  const AddressMap& map = plan_.map(group);
+  const std::byte* sum =
+      transport_->memory() + plan_.accumulator_offset(group) + map.accumulator_offset(parameter);
+  write_scaled(destination, dtype, reinterpret_cast<const float*>(sum), scale,
+               map.shard_elements(parameter, config_.rank), add);
+  return {};
+}
+
+void Session::fail(const std::string& reason) {
+  if (owner_pid_ == ::getpid() && phase_ != Phase::closed) {
+    transport_->liveness().fail(session_error(reason));
+  }
+}
+
+void Session::close() {
+  if (owner_pid_ != ::getpid()) {
+    (void)transport_
+        .release();  // NOLINT: a forked child shares the parent's memory and threads in name only
+    return;
+  }
+  if (phase_ == Phase::open || phase_ == Phase::finished) {
+    fail("the session was closed inside a bracket");
+  }
+  if (phase_ != Phase::closed) {
+    transport_->liveness().leave();
+    phase_ = Phase::closed;
+    counters_.wait_ns = transport_->waiter().waited_ns();
+    transport_.reset();
+  }
+}
+
+Counters Session::counters() const {
+  Counters counters = counters_;
+  if (transport_ != nullptr && owner_pid_ == ::getpid()) {
+    counters.wait_ns = transport_->waiter().waited_ns();
+  }
+  counters.trace_dropped = trace_.dropped();
+  return counters;
+}
+
+}  // namespace headrace

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "transport/mapped_channel.h"
+#include "transport/transport.h"
+
+namespace headrace {
+
+/// One rank's view of the symmetric memories, once they are mapped: what `shm` and `fake` have in
+/// common.
+class MappedTransport final : public Transport {
+ public:
+  /// `memories[r]` is rank r's memory as this process sees it, and lives as long as the transport.
+  static Result<std::unique_ptr<Transport>> make(const TransportConfig& config,
+                                                 Capability capability,
+                                                 std::vector<std::shared_ptr<Arena>> memories,
+                                                 std::vector<LivenessPeer> peers);
+
+  Capability capability() const override { return capability_; }
+  std::byte* memory() override { return memory_; }
+  Channel& channel(int peer) override { return channels_[static_cast<std::size_t>(peer)]; }
+  Liveness& liveness() override { return *liveness_; }
+  Waiter& waiter() override { return waiter_; }
+
+ private:
+  MappedTransport(const TransportConfig& config, Capability capability,
+                  std::vector<std::shared_ptr<Arena>> memories, std::unique_ptr<Liveness> liveness);
+
+  // In the order in which they may go last: the liveness thread reads the memories.
+  std::vector<std::shared_ptr<Arena>> memories_;
+  std::byte* memory_;
+  Capability capability_;
+  std::unique_ptr<Liveness> liveness_;
+  Waiter waiter_;
+  std::vector<MappedChannel> channels_;
+};
+
+}  // namespace headrace

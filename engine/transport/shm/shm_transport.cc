@@ -1,0 +1,93 @@
+#include "transport/shm/shm_transport.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "runtime/arena.h"
+#include "transport/mapped_transport.h"
+#include "transport/shm/shm_wiring.h"
+
+namespace headrace {
+namespace {
+
+constexpr Capability k_capability{.get = true, .put = true, .accumulate = true, .processes = true};
+
+struct Prepared {
+  SharedMemory memory;
+  ShmListener listener;
+};
+
+Result<Prepared> prepare(const TransportConfig& config) {
+  HEADRACE_TRY_ASSIGN(
+      SharedMemory memory,
+      SharedMemory::create(fmt::format("headrace-{}", config.identity.rank), config.memory_bytes));
+  HEADRACE_TRY_ASSIGN(ShmListener listener, ShmListener::open());
+  return Prepared{.memory = std::move(memory), .listener = std::move(listener)};
+}
+
+}  // namespace
+
+Result<std::string> shm_host() {
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string boot_id;
+  struct stat network{};
+  if (!std::getline(boot, boot_id) || ::stat("/proc/self/ns/net", &network) != 0) {
+    return system_error(Scope::session, "cannot read this host's identity from /proc");
+  }
+  return fmt::format("{}/net:{}", boot_id, network.st_ino);
+}
+
+Result<Capability> probe_shm() {
+  HEADRACE_TRY(shm_host());
+  HEADRACE_TRY(SharedMemory::create("headrace-probe", 4096));
+  HEADRACE_TRY(ShmListener::open());
+  return k_capability;
+}
+
+Result<std::unique_ptr<Transport>> make_shm_transport(const TransportConfig& config,
+                                                      const Exchange& exchange) {
+  HEADRACE_TRY_ASSIGN(std::string host, shm_host());
+  Advertisement advertisement{.identity = config.identity,
+                              .memory_bytes = config.memory_bytes,
+                              .host = std::move(host),
+                              .address = "",
+                              .failure = ""};
+  auto prepared = prepare(config);
+  if (prepared) {
+    advertisement.address = prepared->listener.address();
+  } else {
+    advertisement.failure = prepared.error().message;
+  }
+  auto advertised = advertise(advertisement, exchange, config.bootstrap);
+  if (!prepared) {
+    return std::move(prepared).error();
+  }
+  HEADRACE_TRY_ASSIGN(const auto all, std::move(advertised));
+  SharedMemory& mine = prepared->memory;
+  HEADRACE_TRY_ASSIGN(auto links,
+                      prepared->listener.wire(config.identity.rank, all, mine, config.bootstrap));
+
+  std::vector<std::shared_ptr<Arena>> memories;
+  std::vector<LivenessPeer> peers;
+  for (int rank = 0; rank < config.identity.world_size; ++rank) {
+    if (rank == config.identity.rank) {
+      memories.push_back(mine.arena);
+      continue;
+    }
+    ShmLink& link = links[static_cast<std::size_t>(rank)];
+    if (link.arena == nullptr) {
+      HEADRACE_TRY_ASSIGN(Arena arena, Arena::map(link.memory, config.memory_bytes));
+      link.arena = std::make_shared<Arena>(std::move(arena));
+    }
+    memories.push_back(std::move(link.arena));
+    peers.push_back({.rank = rank, .page = nullptr, .death = std::move(link.death)});
+  }
+  return MappedTransport::make(config, k_capability, std::move(memories), std::move(peers));
+}
+
+}  // namespace headrace

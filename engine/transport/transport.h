@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "runtime/liveness.h"
+#include "runtime/waiter.h"
+#include "transport/bootstrap.h"
+#include "transport/capability.h"
+#include "transport/channel.h"
+
+namespace headrace {
+
+struct TransportConfig {
+  Identity identity;             ///< what this rank is, and what must agree with its peers
+  std::size_t memory_bytes = 0;  ///< of symmetric memory; the first page is the liveness page
+  LivenessConfig liveness;
+  WaitConfig wait;
+  Milliseconds bootstrap{60'000};  ///< longest wait for peers while wiring
+  std::function<bool()> interrupted;
+};
+
+/// This rank's symmetric memory and a channel to every rank, itself included. Everything is wired
+/// when it is made; peers that cannot talk to each other get an error then, before the first byte
+/// moves.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual Capability capability() const = 0;
+  /// Zero-initialised; at the same offsets on every rank.
+  virtual std::byte* memory() = 0;
+  virtual Channel& channel(int peer) = 0;
+  virtual Liveness& liveness() = 0;
+  virtual Waiter& waiter() = 0;
+};
+
+}  // namespace headrace
