@@ -29,6 +29,10 @@ enum class Mode : std::uint8_t { lockstep, on_demand };
 const char* to_string(Mode mode);
 Result<Mode> parse_mode(std::string_view name);
 
+/// The predicted gain over lockstep, as a share of its time, below which on-demand is not
+/// recommended.
+inline constexpr double k_least_gain = 0.02;
+
 /// What one rank trains in one forward and backward. Without pieces it is a filler: it keeps a rank
 /// in step in lockstep, counts with weight zero, and trains on nothing.
 struct Microbatch {

@@ -98,18 +98,19 @@ Packing pack_lb_micro(const PackingProblem& problem) {
   const std::vector<std::size_t> order = falling(problem.costs);
   const std::size_t steps = (first_fit.size() + problem.ranks - 1) / problem.ranks;
 
+  // Among equals the first wins: the one that spreads pieces over most bins.
   std::vector<LockstepSteps> candidates;
   const auto offer = [&](std::optional<LockstepSteps> candidate) {
     if (candidate) {
       candidates.push_back(*std::move(candidate));
     }
   };
-  offer(by_first_fit(problem, first_fit, steps));
   if (order.size() * (steps + 1) * problem.ranks <= problem.placement_trials) {
     offer(by_level_bins(problem, order, steps));
     offer(by_filled_steps(problem, order, steps));
     offer(by_filled_steps(problem, order, steps + 1));
   }
+  offer(by_first_fit(problem, first_fit, steps));
   offer(by_turns(problem, order));
 
   std::size_t trials = problem.exchange_trials;

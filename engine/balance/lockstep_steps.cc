@@ -12,7 +12,7 @@ namespace headrace {
 namespace {
 
 /// An improvement smaller than this share of the makespan is rounding.
-constexpr double k_least_gain = 1e-12;
+constexpr double k_rounding = 1e-12;
 /// A step's costliest bin without two others is among its three costliest.
 constexpr std::size_t k_peaks = 3;
 
@@ -87,7 +87,7 @@ LockstepSteps LockstepSteps::ordered() const {
 
 std::size_t LockstepSteps::improve(std::size_t trials) {
   const std::size_t ranks = problem_->ranks;
-  const double least_gain = makespan() * k_least_gain;
+  const double least_gain = makespan() * k_rounding;
   std::vector<std::vector<Peak>> step_peaks;
   for (std::size_t step = 0; step < steps(); ++step) {
     step_peaks.push_back(peaks(step));

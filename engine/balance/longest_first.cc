@@ -12,7 +12,7 @@ namespace headrace {
 namespace {
 
 /// An improvement smaller than this share of the load is rounding.
-constexpr double k_least_gain = 1e-12;
+constexpr double k_rounding = 1e-12;
 
 struct Exchange {
   std::size_t to = 0;
@@ -128,7 +128,7 @@ Bins exchange(std::span<const double> costs, Bins bins, std::size_t rounds) {
         best = found;
       }
     }
-    if (!best || best->highest >= load[from] * (1.0 - k_least_gain)) {
+    if (!best || best->highest >= load[from] * (1.0 - k_rounding)) {
       break;
     }
     std::vector<std::size_t>& giver = bins[from];

@@ -50,7 +50,8 @@ Result<Oversize> parse_oversize(std::string_view name) {
 }
 
 Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int64_t cap,
-                                std::int64_t alignment, Oversize policy) {
+                                std::int64_t alignment, Oversize policy,
+                                std::span<const std::int64_t> labels) {
   if (lengths.empty()) {
     return operation_error("there is nothing to balance: the list of lengths is empty");
   }
@@ -62,6 +63,13 @@ Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int6
     return operation_error(fmt::format(
         "the alignment must lie between 1 and the cap of {} tokens, not {}", cap, alignment));
   }
+  if (!labels.empty() && labels.size() != lengths.size()) {
+    return operation_error(
+        fmt::format("there are {} labels for {} lengths", labels.size(), lengths.size()));
+  }
+  const auto label = [&](std::size_t sample) {
+    return labels.empty() ? static_cast<std::int64_t>(sample) : labels[sample];
+  };
   const std::int64_t longest = cap / alignment * alignment;
   Pieces result;
   result.pieces.reserve(lengths.size());
@@ -69,8 +77,9 @@ Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int6
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const std::int64_t length = lengths[i];
     if (length < 1) {
-      return operation_error(fmt::format(
-          "the sample at index {} has length {}; every sample needs at least 1 token", i, length));
+      return operation_error(
+          fmt::format("the sample at index {} has length {}; every sample needs at least 1 token",
+                      label(i), length));
     }
     HEADRACE_TRY_ASSIGN(total, checked_add(total, length));
     if (length <= longest) {
@@ -85,7 +94,7 @@ Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int6
         return operation_error(fmt::format(
             "the sample at index {} has {} tokens, more than the cap of {} tokens a "
             "microbatch{}; raise the cap or choose an oversize policy: truncate, drop or split",
-            i, length, cap, aligned));
+            label(i), length, cap, aligned));
       }
       case Oversize::truncate:
         result.pieces.push_back({.sample = i, .begin = 0, .tokens = longest});

@@ -47,7 +47,9 @@ struct Pieces {
 /// multiple of `alignment`. Errors: no samples, a cap or alignment below 1, an alignment above the
 /// cap, a length below 1 (names the index), a sample over the cap under Oversize::error (names
 /// index, length and cap), nothing left.
+/// Where `labels` are given, one a sample, errors name those instead of indices.
 Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int64_t cap,
-                                std::int64_t alignment, Oversize policy);
+                                std::int64_t alignment, Oversize policy,
+                                std::span<const std::int64_t> labels = {});
 
 }  // namespace headrace

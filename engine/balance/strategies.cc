@@ -52,8 +52,8 @@ Result<BalancePlan> plan_minibatch(std::span<const std::int64_t> lengths,
     return operation_error(
         fmt::format("the world size must be at least 1, not {}", options.world_size));
   }
-  HEADRACE_TRY_ASSIGN(Pieces kept,
-                      pieces_under_cap(lengths, options.cap, options.alignment, options.oversize));
+  HEADRACE_TRY_ASSIGN(Pieces kept, pieces_under_cap(lengths, options.cap, options.alignment,
+                                                    options.oversize, options.labels));
   std::vector<std::int64_t> sizes;
   std::vector<double> costs;
   double total = 0.0;

@@ -19,9 +19,11 @@ struct BalanceOptions {
   CostModel cost;
   Oversize oversize = Oversize::error;
   std::int64_t alignment = 1;  ///< lengths count towards the cap rounded up to a multiple of this
-  double least_gain = 0.02;    ///< on-demand is recommended above this predicted gain over lockstep
-  /// Limits of the local searches and of the slower constructions. They bound planning time, not
-  /// quality of small plans: 256 samples on 8 ranks end well below them.
+  double least_gain = k_least_gain;
+  /// What errors call the samples; their indices if empty. Must outlive the call.
+  std::span<const std::int64_t> labels = {};
+  /// Limits of the local searches and of the slower constructions: they keep a plan of 256 samples on
+  /// 8 ranks well under a millisecond and a huge one from taking quadratic time.
   std::size_t exchange_rounds = 256;
   std::size_t exchange_trials = 60'000;
   std::size_t placement_trials = 10'000'000;

@@ -13,6 +13,7 @@ struct ErrorException {
 };
 
 void bind_errors(nanobind::module_& module);
+void bind_balance(nanobind::module_& module);
 void bind_session(nanobind::module_& module);
 
 /// The value, or its error thrown for the translator. Call with or without the GIL.

@@ -1,3 +1,5 @@
+#include <nanobind/stl/string.h>
+
 #include "bindings.h"
 
 namespace nb = nanobind;

@@ -1,6 +1,6 @@
 """The engine as Python sees it: addresses, sizes and streams as integers; no torch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 
 class DType(Enum):
@@ -140,3 +140,104 @@ class Session:
 def keep_freed_pages() -> bool:
     """Tells the C library's allocator to keep freed memory resident (mallopt), so that FSDP2's landings are
     not faulted in again at every gather. Process-wide. False where the C library has no such setting."""
+
+class CostModel:
+    """quadratic * s^2 + linear * s for a sample of s tokens, plus per_microbatch for each microbatch that holds
+    a sample. Plans depend on ratios alone, so any unit will do."""
+
+    quadratic: float
+    linear: float
+    per_microbatch: float
+    def __init__(self, quadratic: float, linear: float, per_microbatch: float = 0.0) -> None: ...
+    @staticmethod
+    def preset(name: str) -> CostModel:
+        """Published fits: "1.5B" or "7B"."""
+
+    @staticmethod
+    def from_shape(
+        *,
+        hidden: int,
+        layers: int,
+        heads: int,
+        kv_heads: int,
+        head_size: int,
+        intermediate: int,
+        vocabulary: int,
+    ) -> CostModel:
+        """Floating-point operations of forward and backward of a decoder with gated MLPs."""
+
+    @staticmethod
+    def fit(points: Sequence[tuple[int, float]], with_microbatch: bool = False) -> CostModel:
+        """Least squares through measured (tokens, cost) of microbatches with one sample each."""
+
+    def sample(self, tokens: int) -> float: ...
+
+class Piece:
+    """Tokens [begin, begin + tokens) of a sample; all of it unless the sample was truncated or split."""
+
+    sample: int
+    begin: int
+    tokens: int
+
+class Microbatch:
+    """Without pieces it is a filler: weight zero, keeps a rank in step in lockstep."""
+
+    pieces: list[Piece]
+    samples: list[int]
+    tokens: int
+    cost: float
+    filler: bool
+
+class Prediction:
+    """Compute alone: makespan in the cost model's unit, bubble as a share of all ranks' time, 0 to 1."""
+
+    makespan: float
+    bubble: float
+
+class Plan:
+    """One minibatch: which rank trains which samples in which microbatch. The same on every rank."""
+
+    strategy: str
+    cap: int
+    world_size: int
+    ranks: list[list[Microbatch]]  # [rank], in order of execution
+    rank_costs: list[float]
+    oversize: list[int]  # samples changed by the oversize policy, ascending
+    tokens: int
+    tokens_lost: int
+    lockstep: Prediction
+    on_demand: Prediction
+    recommendation: str  # "lockstep" | "on-demand"
+    equal_counts: bool  # lockstep can run it as it is
+    def digest(self, keys: Sequence[int] = ()) -> int:
+        """64 bits over every microbatch of every rank, and over what the samples stand for outside the plan."""
+
+    def padded_for_lockstep(self) -> Plan:
+        """The same plan with fillers at the end of ranks that have fewer microbatches than others."""
+
+    def to_json(self) -> str: ...
+    @staticmethod
+    def from_json(text: str) -> Plan: ...
+
+def plan(
+    lengths: Sequence[int],
+    world_size: int,
+    cap: int,
+    strategy: str = "lb-mini",
+    cost: CostModel | None = None,
+    *,
+    oversize: str = "error",
+    alignment: int = 1,
+    least_gain: float = 0.02,
+    labels: Sequence[int] = (),
+) -> Plan:
+    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "lb-micro" or "lb-mini",
+    oversize "error", "truncate", "drop" or "split", cost the "1.5B" preset unless given. Errors name `labels`,
+    where given, instead of indices."""
+
+class Permutation:
+    """A uniform order of 0 to size - 1 that depends on size, seed and epoch alone, on every platform."""
+
+    def __init__(self, size: int, seed: int, epoch: int) -> None: ...
+    def __len__(self) -> int: ...
+    def slice(self, begin: int, end: int) -> list[int]: ...

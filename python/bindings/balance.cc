@@ -1,0 +1,152 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "balance/balance_plan.h"
+#include "balance/cost_model.h"
+#include "balance/plan_io.h"
+#include "balance/shuffle.h"
+#include "balance/strategies.h"
+#include "bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace headrace {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+constexpr const char* k_default_cost = "1.5B";
+
+std::vector<std::size_t> samples_of(const Microbatch& microbatch) {
+  std::vector<std::size_t> samples;
+  for (const Piece& piece : microbatch.pieces) {
+    samples.push_back(piece.sample);
+  }
+  return samples;
+}
+
+CostModel fit(const std::vector<std::tuple<std::int64_t, double>>& points, bool with_microbatch) {
+  std::vector<CostPoint> values;
+  for (const auto& [tokens, cost] : points) {
+    values.push_back({tokens, cost});
+  }
+  return unwrap(CostModel::fit(values, with_microbatch));
+}
+
+BalancePlan plan(const Integers& lengths, int world_size, std::int64_t cap,
+                 const std::string& strategy, const std::optional<CostModel>& cost,
+                 const std::string& oversize, std::int64_t alignment, double least_gain,
+                 const Integers& labels) {
+  const BalanceOptions options{.world_size = world_size,
+                               .cap = cap,
+                               .strategy = unwrap(parse_strategy(strategy)),
+                               .cost = cost ? *cost : unwrap(CostModel::preset(k_default_cost)),
+                               .oversize = unwrap(parse_oversize(oversize)),
+                               .alignment = alignment,
+                               .least_gain = least_gain,
+                               .labels = labels};
+  return unwrap(plan_minibatch(lengths, options));
+}
+
+void bind_cost_model(nb::module_& module) {
+  nb::class_<CostModel>(module, "CostModel")
+      .def(
+          "__init__",
+          [](CostModel* self, double quadratic, double linear, double per_microbatch) {
+            new (self) CostModel(unwrap(CostModel::make(quadratic, linear, per_microbatch)));
+          },
+          "quadratic"_a, "linear"_a, "per_microbatch"_a = 0.0)
+      .def_static(
+          "preset", [](const std::string& name) { return unwrap(CostModel::preset(name)); },
+          "name"_a)
+      .def_static(
+          "from_shape",
+          [](std::int64_t hidden, std::int64_t layers, std::int64_t heads, std::int64_t kv_heads,
+             std::int64_t head_size, std::int64_t intermediate, std::int64_t vocabulary) {
+            return unwrap(CostModel::from_shape({.hidden = hidden,
+                                                 .layers = layers,
+                                                 .heads = heads,
+                                                 .kv_heads = kv_heads,
+                                                 .head_size = head_size,
+                                                 .intermediate = intermediate,
+                                                 .vocabulary = vocabulary}));
+          },
+          nb::kw_only(), "hidden"_a, "layers"_a, "heads"_a, "kv_heads"_a, "head_size"_a,
+          "intermediate"_a, "vocabulary"_a)
+      .def_static("fit", &fit, "points"_a, "with_microbatch"_a = false)
+      .def("sample", &CostModel::sample, "tokens"_a)
+      .def_prop_ro("quadratic", &CostModel::quadratic)
+      .def_prop_ro("linear", &CostModel::linear)
+      .def_prop_ro("per_microbatch", &CostModel::per_microbatch)
+      .def("__eq__", [](const CostModel& a, const CostModel& b) { return a == b; });
+}
+
+void bind_plan(nb::module_& module) {
+  nb::class_<Piece>(module, "Piece")
+      .def_ro("sample", &Piece::sample)
+      .def_ro("begin", &Piece::begin)
+      .def_ro("tokens", &Piece::tokens);
+  nb::class_<Microbatch>(module, "Microbatch")
+      .def_ro("pieces", &Microbatch::pieces)
+      .def_prop_ro("samples", &samples_of)
+      .def_ro("tokens", &Microbatch::tokens)
+      .def_ro("cost", &Microbatch::cost)
+      .def_prop_ro("filler", &Microbatch::filler);
+  nb::class_<Prediction>(module, "Prediction")
+      .def_ro("makespan", &Prediction::makespan)
+      .def_ro("bubble", &Prediction::bubble);
+  nb::class_<BalancePlan>(module, "Plan")
+      .def_prop_ro("strategy", [](const BalancePlan& self) { return to_string(self.strategy); })
+      .def_ro("cap", &BalancePlan::cap)
+      .def_prop_ro("world_size", &BalancePlan::world_size)
+      .def_ro("ranks", &BalancePlan::ranks)
+      .def_ro("rank_costs", &BalancePlan::rank_costs)
+      .def_ro("oversize", &BalancePlan::oversize)
+      .def_ro("tokens", &BalancePlan::tokens)
+      .def_ro("tokens_lost", &BalancePlan::tokens_lost)
+      .def_ro("lockstep", &BalancePlan::lockstep)
+      .def_ro("on_demand", &BalancePlan::on_demand)
+      .def_prop_ro("recommendation",
+                   [](const BalancePlan& self) { return to_string(self.recommendation); })
+      .def_prop_ro("equal_counts", &BalancePlan::equal_counts)
+      .def(
+          "digest", [](const BalancePlan& self, const Integers& keys) { return self.digest(keys); },
+          "keys"_a = Integers())
+      .def("padded_for_lockstep", [](const BalancePlan& self) { return padded_for_lockstep(self); })
+      .def("to_json", [](const BalancePlan& self) { return to_json(self); })
+      .def_static(
+          "from_json", [](const std::string& text) { return unwrap(plan_from_json(text)); },
+          "text"_a)
+      .def("__eq__", [](const BalancePlan& a, const BalancePlan& b) { return a == b; });
+  module.def("plan", &plan, "lengths"_a, "world_size"_a, "cap"_a, "strategy"_a = "lb-mini",
+             "cost"_a = nb::none(), nb::kw_only(), "oversize"_a = "error", "alignment"_a = 1,
+             "least_gain"_a = k_least_gain, "labels"_a = Integers());
+}
+
+}  // namespace
+
+void bind_balance(nb::module_& module) {
+  bind_cost_model(module);
+  bind_plan(module);
+  nb::class_<Permutation>(module, "Permutation")
+      .def(nb::init<std::size_t, std::uint64_t, std::uint64_t>(), "size"_a, "seed"_a, "epoch"_a)
+      .def("__len__", &Permutation::size)
+      .def(
+          "slice",
+          [](const Permutation& self, std::size_t begin, std::size_t end) {
+            return unwrap(self.slice(begin, end));
+          },
+          "begin"_a, "end"_a);
+}
+
+}  // namespace headrace

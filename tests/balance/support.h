@@ -1,0 +1,96 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <ctime>
+#include <numeric>
+#include <vector>
+
+#include "balance/balance_plan.h"
+#include "balance/shuffle.h"
+#include "balance/strategies.h"
+
+namespace headrace::balance_test {
+
+/// Random numbers that are the same in every run and on every platform.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : bits_(seed) {}
+  /// Uniform in [low, high].
+  std::int64_t between(std::int64_t low, std::int64_t high) {
+    return low + static_cast<std::int64_t>(bits_.below(static_cast<std::uint64_t>(high - low + 1)));
+  }
+  /// Uniform in [0, 1).
+  double unit() { return static_cast<double>(bits_.next() >> 11) * 0x1p-53; }
+  /// Truncated Pareto on [8192, 65536] with alpha 1.55, like LongAlign: mean 16k, median 12.5k.
+  std::int64_t longalign() {
+    constexpr double k_alpha = 1.55;
+    constexpr double k_low = 8192.0;
+    constexpr double k_high = 65536.0;
+    const double tail = 1.0 - std::pow(k_low / k_high, k_alpha);
+    return static_cast<std::int64_t>(k_low / std::pow(1.0 - unit() * tail, 1.0 / k_alpha));
+  }
+  std::vector<std::int64_t> longalign(std::size_t count) {
+    std::vector<std::int64_t> lengths(count);
+    std::ranges::generate(lengths, [this] { return longalign(); });
+    return lengths;
+  }
+
+ private:
+  SplitMix64 bits_;
+};
+
+inline CostModel cost_1_5b() { return CostModel::preset("1.5B").value(); }
+
+inline BalanceOptions options(Strategy strategy, int world_size, std::int64_t cap) {
+  return {.world_size = world_size, .cap = cap, .strategy = strategy, .cost = cost_1_5b()};
+}
+
+/// Samples of all microbatches of all ranks, ascending.
+inline std::vector<std::size_t> samples_of(const BalancePlan& plan) {
+  std::vector<std::size_t> samples;
+  for (const auto& microbatches : plan.ranks) {
+    for (const Microbatch& microbatch : microbatches) {
+      for (const Piece& piece : microbatch.pieces) {
+        samples.push_back(piece.sample);
+      }
+    }
+  }
+  std::ranges::sort(samples);
+  return samples;
+}
+
+inline std::vector<std::size_t> each_once(std::size_t count) {
+  std::vector<std::size_t> all(count);
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return all;
+}
+
+inline std::int64_t largest_microbatch(const BalancePlan& plan) {
+  std::int64_t most = 0;
+  for (const auto& microbatches : plan.ranks) {
+    for (const Microbatch& microbatch : microbatches) {
+      most = std::max(most, microbatch.tokens);
+    }
+  }
+  return most;
+}
+
+/// Sanitizers and unoptimised builds run many times slower; limits on time allow for it.
+inline double slowdown_allowed() {
+#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return 40.0;
+#else
+  return 1.0;
+#endif
+}
+
+/// Processor time of this thread in seconds: other programs on the machine do not count.
+inline double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+}  // namespace headrace::balance_test
