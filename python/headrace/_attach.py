@@ -1,0 +1,123 @@
+"""From an FSDP2 model to an Engine, on every rank of its shard mesh at once."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from headrace import _engine, fsdp2
+from headrace.engine import Engine
+from headrace.errors import HeadraceError, OperationError
+from headrace.fsdp2.sharded_model import ShardedModel
+from headrace.rendezvous import Rendezvous, default_group
+
+_modes = ("on-demand",)
+_session_settings = (
+    "silence_seconds",
+    "no_progress_seconds",
+    "bootstrap_seconds",
+    "chunk_bytes",
+    "trace_events",
+)
+
+
+def attach(
+    model: nn.Module,
+    mode: str = "on-demand",
+    group: dist.ProcessGroup | None = None,
+    *,
+    keep_freed_pages: bool = True,
+    **config: float,
+) -> Engine:
+    """Carries `model`'s gathers and reductions through headrace. Call it on every rank of the shard
+    mesh, in the same order for several models, after fully_shard and before or between training
+    steps.
+
+    `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
+    same ranks. `keep_freed_pages` keeps freed memory of the whole process resident, without which
+    every gather would fault its pages in again. `config` sets fields of SessionConfig:
+    silence_seconds, no_progress_seconds, bootstrap_seconds, trace_events.
+
+    Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
+    FSDP2 ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.
+    """
+    meeting = group or default_group()
+    sharded, problem = None, None
+    try:
+        _check_arguments(mode, config)
+        sharded = ShardedModel(model)
+        meeting = _meeting_group(sharded, group) or meeting
+        hooks = fsdp2.hooks()
+        sharded.initialise()
+        _check_group(sharded, group)
+        for param_group in sharded.groups:
+            if hooks.is_attached(param_group):
+                raise OperationError(
+                    "the model is attached already: detach its engine before another attach"
+                )
+    except Exception as error:  # told to the peers before it is raised here
+        problem = error
+    rendezvous = Rendezvous(meeting)
+    settings = _engine.SessionConfig(rendezvous.rank, rendezvous.world_size)
+    for name in _session_settings:
+        if name in config and problem is None:
+            setattr(settings, name, config[name])
+    _agree(rendezvous, problem, settings.bootstrap_seconds)
+    settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
+    session = _engine.Session.connect(settings, sharded.specs(), rendezvous.exchange)
+    if keep_freed_pages:
+        _engine.keep_freed_pages()
+    return Engine(sharded, session, hooks, int(settings.trace_events))
+
+
+def _check_arguments(mode: str, config: dict[str, float]) -> None:
+    if mode not in _modes:
+        raise OperationError(f"mode={mode!r}: use one of {', '.join(map(repr, _modes))}")
+    unknown = sorted(set(config) - set(_session_settings))
+    if unknown:
+        raise OperationError(
+            f"unknown setting {', '.join(unknown)}: the settings are {', '.join(_session_settings)}"
+        )
+    for name, value in config.items():
+        if not value > 0:
+            raise OperationError(f"{name}={value}: must be positive")
+
+
+def _meeting_group(
+    sharded: ShardedModel, group: dist.ProcessGroup | None
+) -> dist.ProcessGroup | None:
+    """The given group, unless it is not where the peers will be."""
+    mesh = sharded.process_group
+    if group is None or mesh is None:
+        return group or mesh
+    same = dist.get_process_group_ranks(group) == dist.get_process_group_ranks(mesh)
+    return group if same else mesh
+
+
+def _check_group(sharded: ShardedModel, group: dist.ProcessGroup | None) -> None:
+    if group is None:
+        return
+    given = dist.get_process_group_ranks(group)
+    mesh = dist.get_process_group_ranks(sharded.process_group)
+    if given != mesh:
+        raise OperationError(
+            f"group holds ranks {given} and the shard mesh ranks {mesh}: give the group of the "
+            "shard mesh, or none"
+        )
+
+
+def _agree(rendezvous: Rendezvous, problem: Exception | None, seconds: float) -> None:
+    """Every rank learns whether every rank can go on; raises the own problem or names a peer's."""
+    mine = b"" if problem is None else f"{type(problem).__name__}: {problem}".encode()
+    try:
+        replies = rendezvous.exchange(mine, seconds)
+    except HeadraceError:
+        if problem is None:
+            raise
+        replies = []  # the own problem explains more than a peer's absence
+    if problem is not None:
+        raise problem
+    for rank, reply in enumerate(replies):
+        if reply:
+            raise OperationError(
+                f"rank {rank} cannot attach its model: {reply.decode()}", rank=rank
+            )

@@ -1,0 +1,203 @@
+"""What headrace replaces in FSDP2 of torch 2.13, process-wide, for attached parameter groups only.
+
+Replaced: FSDPParamGroup.unshard and wait_for_unshard (the all-gather) and the name foreach_reduce
+in _fsdp_param_group (the reduce-scatter). FSDP2's own hooks, storage, prefetch decisions and
+gradient accumulation stay in place. A group that is not attached takes the stock path untouched.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+import torch
+from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group
+from torch.distributed.fsdp._fully_shard._fsdp_common import (
+    TrainingState,
+    _disable_functorch_if_active,
+)
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam, alloc_storage
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+
+class Traffic(Protocol):
+    """What an attached model's groups call instead of collectives."""
+
+    def require_open(self, group: int) -> None:
+        """Raises where the group's parameters may not be gathered now."""
+
+    def backward_started(self) -> None: ...
+
+    def gather(self, group: int, landings: list[int]) -> None: ...
+
+    def push(self, group: int, gradients: list[tuple[int, torch.Tensor]]) -> None: ...
+
+
+class _Place(NamedTuple):
+    traffic: Traffic
+    group: int
+    parameters: dict[FSDPParam, int]  # index in the group
+
+
+_places: WeakKeyDictionary[FSDPParamGroup, _Place] = WeakKeyDictionary()
+_owners: WeakKeyDictionary[FSDPParam, FSDPParamGroup] = WeakKeyDictionary()
+_stock: dict[str, Any] = {}
+
+
+def expected_signatures() -> dict[tuple[object, str], str]:
+    """Parameter names, in order, of what is replaced or called; none once it is replaced."""
+    if _stock:
+        return {}
+    return {
+        (FSDPParamGroup, "unshard"): "self async_op",
+        (FSDPParamGroup, "wait_for_unshard"): "self",
+        (FSDPParamGroup, "_to_sharded"): "self",
+        (FSDPParamGroup, "_to_unsharded"): "self",
+        (FSDPParam, "init_all_gather_outputs"): (
+            "self all_gather_input_numels all_gather_input_dtypes world_size device"
+        ),
+        (FSDPParam, "init_unsharded_param"): "self",
+        (FSDPParam, "to_sharded_dtensor"): "self tensor",
+        (FSDPState, "_lazy_init"): "self",
+        (FSDPState, "_reset_iter_state"): "self",
+        (_fsdp_param_group, "foreach_reduce"): (
+            "fsdp_params unsharded_grads reduce_scatter_group reduce_scatter_stream "
+            "reduce_scatter_comm orig_dtype reduce_dtype device gradient_divide_factor "
+            "all_reduce_group all_reduce_stream all_reduce_grads partial_reduce_output "
+            "all_reduce_hook force_sum_reduction_for_comms"
+        ),
+        (_fsdp_collectives, "AllGatherResult"): (
+            "all_gather_output all_gather_event all_gather_work param_all_gather_input_dtypes "
+            "param_all_gather_input_numels all_gather_input_split_sizes"
+        ),
+    }
+
+
+def is_attached(group: FSDPParamGroup) -> bool:
+    return group in _places
+
+
+def attach(groups: Sequence[FSDPParamGroup], traffic: Traffic) -> None:
+    """Routes the groups through `traffic`; the first attach of the process installs the patches."""
+    if not _places:
+        _install()
+    for index, group in enumerate(groups):
+        parameters = {param: i for i, param in enumerate(group.fsdp_params)}
+        _places[group] = _Place(traffic, index, parameters)
+        for param in group.fsdp_params:
+            _owners[param] = group
+
+
+def detach(groups: Sequence[FSDPParamGroup]) -> None:
+    """Undoes attach; the last detach of the process puts the stock functions back."""
+    for group in groups:
+        _places.pop(group, None)
+        for param in group.fsdp_params:
+            _owners.pop(param, None)
+    if not _places:
+        _uninstall()
+
+
+def _install() -> None:
+    if _stock:
+        return
+    _stock.update(
+        unshard=FSDPParamGroup.unshard,
+        wait_for_unshard=FSDPParamGroup.wait_for_unshard,
+        foreach_reduce=_fsdp_param_group.foreach_reduce,
+    )
+    FSDPParamGroup.unshard = _unshard
+    FSDPParamGroup.wait_for_unshard = _wait_for_unshard
+    _fsdp_param_group.foreach_reduce = _foreach_reduce
+
+
+def _uninstall() -> None:
+    if not _stock:
+        return
+    FSDPParamGroup.unshard = _stock["unshard"]
+    FSDPParamGroup.wait_for_unshard = _stock["wait_for_unshard"]
+    _fsdp_param_group.foreach_reduce = _stock["foreach_reduce"]
+    _stock.clear()
+
+
+@_disable_functorch_if_active
+def _unshard(self: FSDPParamGroup, async_op: bool = False) -> None:
+    """Only marks the group: nothing moves until it is waited for, so a prefetch costs nothing."""
+    place = _places.get(self)
+    if place is None:
+        return _stock["unshard"](self, async_op)
+    in_backward = self._training_state == TrainingState.PRE_BACKWARD
+    if in_backward:
+        place.traffic.backward_started()
+    if self._all_gather_result is not None or self.is_unsharded:
+        return None
+    if in_backward and not self.unshard_in_backward:
+        return None
+    place.traffic.require_open(place.group)
+    self._all_gather_result = _fsdp_collectives.AllGatherResult(
+        all_gather_output=self._all_gather_output,
+        all_gather_event=None,
+        all_gather_work=None,
+        param_all_gather_input_dtypes=[],
+        param_all_gather_input_numels=[],
+        all_gather_input_split_sizes=[],
+    )
+    return None
+
+
+@_disable_functorch_if_active
+def _wait_for_unshard(self: FSDPParamGroup) -> None:
+    place = _places.get(self)
+    if place is None:
+        return _stock["wait_for_unshard"](self)
+    if self._all_gather_result is None:
+        return None
+    # Made once and kept, so never as inference tensors, whatever mode the first forward runs in.
+    with torch.inference_mode(False):
+        landings = []
+        for param in self.fsdp_params:
+            param.init_all_gather_outputs(
+                [param._sharded_param_data.numel()],
+                [param.param_dtype or param.orig_dtype],
+                self.mesh_info.shard_mesh_size,
+                self.device,
+            )
+            landing = param.all_gather_outputs[0]
+            alloc_storage(landing)
+            landings.append(landing.data_ptr())
+        # Written by address: version counters stay as they are, as with the stock copy-out.
+        place.traffic.gather(place.group, landings)
+        for param in self.fsdp_params:
+            param.init_unsharded_param()
+    self._to_unsharded()
+    self._all_gather_result = None
+    return None
+
+
+def _foreach_reduce(
+    fsdp_params: list[FSDPParam],
+    unsharded_grads: list[torch.Tensor],
+    reduce_scatter_group: Any,
+    reduce_scatter_stream: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    group = _owners.get(fsdp_params[0])
+    if group is None:
+        return _stock["foreach_reduce"](
+            fsdp_params,
+            unsharded_grads,
+            reduce_scatter_group,
+            reduce_scatter_stream,
+            *args,
+            **kwargs,
+        )
+    place = _places[group]
+    gradients = [
+        (place.parameters[param], grad)
+        for param, grad in zip(fsdp_params, unsharded_grads, strict=True)
+    ]
+    place.traffic.push(place.group, gradients)
+    gradients.clear()
+    unsharded_grads.clear()  # the gradients have been added: free them now
+    return (None, None, reduce_scatter_stream, None, None, None, None)
