@@ -70,8 +70,8 @@ def _number(value: float) -> str:
 
 
 def timelines(arms: Sequence[tuple[str, list[list[dict]]]]) -> str:
-    """Each arm's ranks over the same steps, on one scale. An arm is its title and, a step, its ranks'
-    records (see sft_trace.RankStep)."""
+    """Each arm's ranks over the same steps, on one scale. An arm is its title and, a step, the
+    ranks' records (see sft_trace.RankStep)."""
     row, gap, between, top = 20, 4, 20, 6
     spans = []
     for _, steps in arms:
@@ -135,8 +135,8 @@ def curves(
     floor: float = 0.0,
     limit: tuple[float, str] | None = None,
 ) -> str:
-    """Lines over steps. A series is its name, its colour and one value a step; on a logarithmic axis
-    values below `floor` are drawn at it."""
+    """Lines over steps. A series is its name, its colour and one value a step; on a logarithmic
+    axis values below `floor` are drawn at it."""
     left, top, bottom = 80, 12, 40
     values = [max(value, floor) for _, _, points in series for value in points]
     if limit:
@@ -154,18 +154,26 @@ def curves(
 
     parts = []
     if logarithmic:
-        marks = [(10.0**power, f"1e{power}") for power in range(math.ceil(low), math.floor(high) + 1)]
+        marks = [
+            (10.0**power, f"1e{power}") for power in range(math.ceil(low), math.floor(high) + 1)
+        ]
     else:
         marks = [(tick, _number(tick)) for tick in ticks(low, high, 5)]
     for value, name in marks:
         _, y = place(0, value)
         parts += [_line(left, y, WIDTH - RIGHT, y), _text(left - 8, y + 4, name, "end")]
-    for tick in ticks(1, steps, 10):
+    for tick in (tick for tick in ticks(1, steps, 10) if tick == round(tick)):
         x, _ = place(tick - 1, values[0])
         parts.append(_text(x, height - bottom + 18, _number(tick), "middle"))
     parts.append(_text((left + WIDTH - RIGHT) / 2, height - 4, "step", "middle"))
     parts.append(
-        _text(14, (top + height - bottom) / 2, unit, "middle", _turned(14, (top + height - bottom) / 2))
+        _text(
+            14,
+            (top + height - bottom) / 2,
+            unit,
+            "middle",
+            _turned(14, (top + height - bottom) / 2),
+        )
     )
     if limit:
         _, y = place(0, limit[0])
@@ -206,7 +214,13 @@ def shares(arms: Sequence[tuple[str, Sequence[tuple[str, str, float]]]]) -> str:
             drawn.append(_rectangle(x, y, length * scale, row, colour, f"{name}: {length:.1f} ms"))
             if length * scale > 30:
                 drawn.append(
-                    _text(x + length * scale / 2, y + row * 0.68, f"{length:.0f}", "middle", 'fill="#fff"')
+                    _text(
+                        x + length * scale / 2,
+                        y + row * 0.68,
+                        f"{length:.0f}",
+                        "middle",
+                        'fill="#fff"',
+                    )
                 )
             x += length * scale
         total = sum(part[2] for part in parts)

@@ -1,4 +1,4 @@
-"""Fine-tunes a Llama on variable-length samples with FSDP2, through Headrace, stock collectives or neither.
+"""Fine-tunes a Llama on variable-length samples with FSDP2, through Headrace or stock collectives.
 
     torchrun --nproc-per-node 2 examples/sft.py --engine headrace --strategy lb-mini
     torchrun --nproc-per-node 2 examples/sft.py --engine stock --strategy lb-micro
@@ -18,19 +18,22 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-from rich.progress import Progress
-from torch.distributed.fsdp import MixedPrecisionPolicy
-
 import sft_checkpoint
 import sft_data
 import sft_model
+import torch
+import torch.distributed as dist
 from headrace.data import CostModel, minibatches
+from rich.progress import Progress
 from sft_engines import ENGINES, Engine
 from sft_trace import Micro, RankStep, figures, on_rank_0, peak_memory
+from torch.distributed.fsdp import MixedPrecisionPolicy
 
-COEFFICIENTS = ("quadratic", "linear", "per_microbatch")  # of headrace.data.CostModel, in milliseconds
+COEFFICIENTS = (
+    "quadratic",
+    "linear",
+    "per_microbatch",
+)  # of headrace.data.CostModel, in milliseconds
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -43,7 +46,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--data", type=Path, help="folder of text files, or JSON lines with `text`")
     add("--cap", type=int, default=2048, help="tokens at which a sample is cut")
     add("--max-tokens", type=int, help="most tokens in a microbatch; default: --cap")
-    add("--minibatch", type=int, default=8, metavar="SAMPLES", help="samples a step, all ranks together")
+    add(
+        "--minibatch",
+        type=int,
+        default=8,
+        metavar="SAMPLES",
+        help="samples a step, all ranks together",
+    )
     add("--costs", type=Path, help="JSON with measured cost coefficients, for balancing")
     add("--steps", type=int, default=100)
     add("--learning-rate", type=float, default=1e-3)
@@ -58,18 +67,26 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--heads", type=int, default=shape.heads)
     add("--kv-heads", type=int, default=shape.kv_heads)
     add("--intermediate", type=int, default=shape.intermediate)
-    add("--bf16", action="store_true", help="mixed precision: compute in bf16, keep and add in fp32")
+    add(
+        "--bf16", action="store_true", help="mixed precision: compute in bf16, keep and add in fp32"
+    )
     add("--activation-checkpointing", action="store_true")
     add("--checkpoints", type=Path, help="directory for checkpoints")
     add("--save-every", type=int, default=0, metavar="STEPS")
     add("--resume", action="store_true", help="go on from the newest checkpoint in --checkpoints")
     add("--stop-after", type=int, metavar="STEPS", help="end early, with the schedule of --steps")
     add("--metrics", type=Path, help="JSON lines, one a step")
-    add("--trace", type=Path, help="JSON lines, one a step, with every rank's microbatches and transfers")
+    add(
+        "--trace",
+        type=Path,
+        help="JSON lines, one a step, with every rank's microbatches and transfers",
+    )
     add("--threads", type=int, default=1, help="compute threads of each rank")
     options = parser.parse_args(arguments)
     if options.engine == "stock" and options.strategy == "lb-mini":
-        parser.error("--strategy lb-mini gives ranks different microbatch counts: stock FSDP2 would hang")
+        parser.error(
+            "--strategy lb-mini gives ranks different microbatch counts: stock FSDP2 would hang"
+        )
     if options.engine == "single" and options.bf16:
         parser.error("--bf16 is FSDP2's mixed precision; --engine single has none")
     if (options.resume or options.save_every) and options.checkpoints is None:
@@ -91,8 +108,8 @@ def process_group(engine: str) -> Iterator[tuple[int, int]]:
     dist.init_process_group("gloo")
     try:
         yield dist.get_rank(), dist.get_world_size()
-        # gloo's threads outlive the group and may still hold a tensor of the last collective, whose release
-        # they cannot survive once Python shuts down. After a barrier they hold nothing of Python's.
+        # gloo's threads outlive the group; one that still holds a tensor of the last collective
+        # while Python shuts down aborts the process. After a barrier they hold nothing of Python's.
         dist.barrier()
     finally:
         dist.destroy_process_group()
@@ -120,13 +137,14 @@ def read_costs(path: Path) -> CostModel:
         return CostModel(*(float(facts[name]) for name in COEFFICIENTS))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"--costs {path}: need JSON with {', '.join(COEFFICIENTS)}, as sft_costs.py writes ({error})"
+            f"--costs {path}: need JSON with {', '.join(COEFFICIENTS)}, as sft_costs.py writes "
+            f"({error})"
         ) from error
 
 
 def predicted_ms(minibatch, engine: str) -> float:
-    """What the plan says this minibatch takes, in the cost model's unit: the costliest rank where ranks meet
-    once, the sum of each microbatch's costliest rank where they meet in every layer."""
+    """What the plan says this minibatch takes, in the cost model's unit: the costliest rank where
+    ranks meet once, the sum of each microbatch's costliest rank where they meet in every layer."""
     plan = minibatch.plan
     return plan.lockstep.makespan if engine == "stock" else plan.on_demand.makespan
 
@@ -143,9 +161,13 @@ def train_step(
     mine.begin_ns = time.monotonic_ns()
     with engine.minibatch(minibatch.global_tokens, minibatch.plan_digest):
         for samples in minibatch:
+            if not samples and not engine.lockstep:
+                continue  # a filler keeps ranks in step; nobody waits for this one
             begin = time.monotonic_ns()
             engine.backward(sft_model.loss_sum(model, sft_data.pack(samples)))
-            mine.micros.append(Micro(begin, time.monotonic_ns(), [len(sample) for sample in samples]))
+            mine.micros.append(
+                Micro(begin, time.monotonic_ns(), [len(sample) for sample in samples])
+            )
     settled = time.monotonic_ns()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()
@@ -157,9 +179,7 @@ def train_step(
 
 
 def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
-    texts = (
-        sft_data.texts_from(options.data) if options.data else sft_data.standard_library_texts()
-    )
+    texts = sft_data.texts_from(options.data) if options.data else sft_data.standard_library_texts()
     costs = read_costs(options.costs) if options.costs else None
     model = build_model(options)
     optimizer = torch.optim.AdamW(
@@ -171,15 +191,16 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
             sft_model.cosine_with_warm_up, warm_up=options.warm_up, steps=options.steps
         ),
     )
+    samples = sft_data.Samples(texts, options.cap)
     batches = minibatches(
-        sft_data.Samples(texts, options.cap),
+        samples,
         world_size,
         options.max_tokens,
         strategy=options.strategy,
         samples_per_minibatch=options.minibatch,
         rank=rank,
         seed=options.seed,
-        length=len,
+        length=[samples.length(index) for index in range(len(samples))],
         weight=lambda sample: sft_data.predicted_tokens(len(sample)),
         cost=costs,
     )
@@ -192,7 +213,7 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
 
     with ExitStack() as open_files:
         out = open_files.enter_context(Output(options, done, last)) if rank == 0 else None
-        for step, minibatch in zip(range(done, last), batches, strict=False):
+        for step, minibatch in zip(range(done, last), batches.endless(), strict=False):
             mine = RankStep(rank, begin_ns=0)
             norm = train_step(engine, model, optimizer, minibatch, options.clip, mine)
             learning_rate = scheduler.get_last_lr()[0]

@@ -1,4 +1,4 @@
-"""Checkpoint and resume with torch.distributed.checkpoint: model, optimizer, schedule, place in the data."""
+"""Checkpoint and resume: model, optimizer, schedule and place in the data."""
 
 from pathlib import Path
 from typing import Protocol
@@ -50,7 +50,7 @@ def save(
     optimizer: torch.optim.Optimizer,
     others: dict[str, HasState],
 ) -> None:
-    """Writes directory/step-NNNNNN; its .metadata comes last, so a half-written one is never resumed."""
+    """Writes directory/step-NNNNNN, its .metadata last: a half-written one is never resumed."""
     dcp.save(
         {"training": _Training(model, optimizer, others)},
         checkpoint_id=directory / f"step-{steps_done:06d}",

@@ -1,4 +1,4 @@
-"""Measures what samples of different lengths cost to train, and fits the balancer's cost model to it.
+"""Measures what samples of different lengths cost to train, and fits the balancer's cost model.
 
     torchrun --nproc-per-node 2 examples/sft_costs.py --write costs.json
     torchrun --nproc-per-node 2 examples/sft.py --costs costs.json ...
@@ -12,12 +12,11 @@ import statistics
 import time
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
-
 import sft
 import sft_data
 import sft_model
+import torch
+import torch.distributed as dist
 from headrace.data import CostModel
 from sft_engines import ENGINES, Engine
 
@@ -33,7 +32,7 @@ def parse() -> tuple[argparse.Namespace, argparse.Namespace]:
 
 
 def measure(engine: Engine, model: torch.nn.Module, length: int, repeats: int) -> float:
-    """Milliseconds of a microbatch with one sample of `length` tokens: the median, after one to warm up."""
+    """Milliseconds of a microbatch with one sample of `length` tokens: a median, after a warm-up."""
     sample = torch.randint(0, 256, (length,), generator=torch.Generator().manual_seed(length))
     times = []
     for _ in range(1 + repeats):

@@ -19,7 +19,7 @@ _NOT_SOURCES = {"test", "tests", "idle_test", "site-packages", "dist-packages", 
 
 
 def standard_library_texts() -> list[bytes]:
-    """Every top-level function and class of this Python's standard library, tests left out, in path order."""
+    """Every top-level function and class of Python's standard library but tests, in path order."""
     root = Path(sysconfig.get_path("stdlib"))
     texts, unreadable = [], []
     for path in sorted(root.rglob("*.py")):
@@ -32,9 +32,7 @@ def standard_library_texts() -> list[bytes]:
     if not texts:
         raise ValueError(f"no functions or classes found below {root}; give texts with --data")
     if unreadable:
-        warnings.warn(
-            f"{len(unreadable)} files left out, the first: {unreadable[0]}", stacklevel=2
-        )
+        warnings.warn(f"{len(unreadable)} files left out, the first: {unreadable[0]}", stacklevel=2)
     return texts
 
 
@@ -49,7 +47,7 @@ def _definitions(source: bytes) -> Iterator[bytes]:
 
 
 def texts_from(path: Path) -> list[bytes]:
-    """A folder of text files, one sample a file in path order; or JSON lines, each with a `text`."""
+    """A folder of text files, one sample a file in path order; or JSON lines with `text`."""
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
         texts = [file.read_bytes() for file in files]
@@ -71,14 +69,16 @@ def _text_of(line: str, path: Path, number: int) -> bytes:
     try:
         text = json.loads(line)["text"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"--data {path}, line {number}: not JSON with a `text` ({error!r})") from error
+        raise ValueError(
+            f"--data {path}, line {number}: not JSON with a `text` ({error!r})"
+        ) from error
     if not isinstance(text, str):
         raise ValueError(f"--data {path}, line {number}: `text` is {type(text).__name__}, not text")
     return text.encode("utf-8", "surrogateescape")
 
 
 def write_json_lines(texts: Sequence[bytes], path: Path) -> None:
-    """Writes texts so that texts_from(path) gives them back; bytes that are no UTF-8 are replaced."""
+    """Writes texts so that texts_from(path) gives them back, but for bytes that are no UTF-8."""
     with path.open("w", encoding="utf-8") as lines:
         for text in texts:
             lines.write(json.dumps({"text": text.decode("utf-8", "replace")}) + "\n")
@@ -118,9 +118,9 @@ def predicted_tokens(length: int) -> int:
 class Pack:
     """Samples laid end to end as one row; each attends to itself alone.
 
-    `inputs`, `labels` and `positions` have shape (1, tokens). `labels` are shifted: labels[i] is what
-    inputs[i] should predict, IGNORED at each sample's last token. Sample k covers the tokens from
-    bounds[k] to bounds[k + 1].
+    `inputs`, `labels` and `positions` have shape (1, tokens). `labels` are shifted: labels[i] is
+    what inputs[i] should predict, IGNORED at each sample's last token. Sample k covers the tokens
+    from bounds[k] to bounds[k + 1].
     """
 
     inputs: torch.Tensor
@@ -135,7 +135,7 @@ class Pack:
 
 
 def pack(samples: Sequence[torch.Tensor]) -> Pack:
-    """Of no samples: a filler of one token that adds exactly 0 to the loss and to every gradient."""
+    """Of no samples: a filler of one token that adds exactly 0 to the loss and all gradients."""
     samples = samples or [torch.tensor([BEGIN])]
     bounds = [0]
     for sample in samples:

@@ -1,6 +1,6 @@
 """Three ways to train one minibatch, with one interface: one process, stock FSDP2, and Headrace.
 
-    with engine.minibatch(tokens, plan):      # tokens of all ranks that count in the loss; plan's digest
+    with engine.minibatch(tokens, plan):      # all ranks' tokens that count; the plan's digest
         for micro in minibatch: engine.backward(loss_sum(model, micro))
     engine.loss                               # of the whole minibatch, a mean over its tokens
 
@@ -14,12 +14,12 @@ from typing import Protocol
 
 import torch
 import torch.distributed as dist
-
 from sft_trace import Event
 
 
 class Engine(Protocol):
-    loss: float
+    lockstep: bool  # whether every rank must run as many microbatches as the others
+    loss: float  # of the last minibatch, global
 
     def minibatch(self, tokens: int, plan: int) -> AbstractContextManager[None]: ...
     def backward(self, loss_sum: torch.Tensor) -> None: ...
@@ -32,6 +32,8 @@ class Engine(Protocol):
 
 class SingleEngine:
     """One process, no sharding: the reference."""
+
+    lockstep = False
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.loss = 0.0
@@ -59,6 +61,8 @@ class StockEngine:
 
     The reduce-scatter divides by the number of ranks; the loss is scaled by it to undo that.
     """
+
+    lockstep = True
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.loss = 0.0
@@ -97,7 +101,9 @@ _BRACKETS = {"minibatch", "evaluation"}  # in the timeline they enclose the even
 
 
 class HeadraceEngine:
-    """Headrace on-demand: ranks meet once a minibatch and may run different numbers of microbatches."""
+    """Headrace on-demand: ranks meet once a minibatch; their microbatch counts may differ."""
+
+    lockstep = False
 
     def __init__(self, model: torch.nn.Module) -> None:
         import headrace
@@ -136,7 +142,7 @@ def _timed(events: list[Event], name: str, moved: int) -> Iterator[None]:
 
 
 class _Timed:
-    """What FSDP2 does by default, with its times kept. On the CPU its collectives block the caller."""
+    """What FSDP2 does by default, with its times kept. On the CPU its collectives block."""
 
     def __init__(self, events: list[Event]) -> None:
         self._events = events

@@ -1,4 +1,4 @@
-"""The model of examples/sft.py: a Llama whose attention runs a sample at a time inside a packed row."""
+"""The model of examples/sft.py: a Llama whose attention runs a sample at a time in a packed row."""
 
 import math
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from sft_data import IGNORED, VOCABULARY, Pack
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import repeat_kv
-
-from sft_data import IGNORED, VOCABULARY, Pack
 
 ATTENTION = "per_sample"
 
@@ -28,8 +27,8 @@ def per_sample_attention(
 ) -> tuple[torch.Tensor, None]:
     """Causal attention within each sample of a packed row; never a mask over the row.
 
-    query has shape (1, heads, tokens, head size), key and value may have fewer heads. Costs the sum of
-    the samples' squares, where a dense mask would cost the square of their sum.
+    query has shape (1, heads, tokens, head size), key and value may have fewer heads. Costs the sum
+    of the samples' squares, where a dense mask would cost the square of their sum.
     """
     if not bounds or bounds[-1] != query.shape[2]:
         raise ValueError(f"sample bounds {bounds} do not cover the row's {query.shape[2]} tokens")
@@ -89,7 +88,7 @@ def build(shape: ModelShape, cap: int, seed: int) -> LlamaForCausalLM:
 
 
 def load(directory: Path, cap: int) -> LlamaForCausalLM:
-    """A local checkpoint directory as `save_pretrained` writes it. Tokens are bytes, whatever its tokenizer."""
+    """A local checkpoint directory as `save_pretrained` writes it; its tokenizer is not used."""
     if not (directory / "config.json").is_file():
         raise ValueError(f"--model {directory}: no config.json there; give a checkpoint directory")
     model = LlamaForCausalLM.from_pretrained(
@@ -132,7 +131,7 @@ def loss_sum(model: torch.nn.Module, batch: Pack) -> torch.Tensor:
 
 
 def cosine_with_warm_up(step: int, warm_up: int, steps: int, floor: float = 0.1) -> float:
-    """Factor on the peak learning rate at `step`, counted from 0: linear up, then a cosine down to `floor`."""
+    """Factor on the peak learning rate at `step`, from 0: linear up, then a cosine to `floor`."""
     if step < warm_up:
         return (step + 1) / warm_up
     progress = min(1.0, (step - warm_up) / max(1, steps - warm_up))

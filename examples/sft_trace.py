@@ -1,5 +1,7 @@
-"""What each rank did when, and the figures of a step that follow from it. Times are time.monotonic_ns,
-one clock for every process of a host."""
+"""What each rank did when, and the figures of a step that follow from it.
+
+Times are time.monotonic_ns: one clock for every process of a host.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,8 +12,8 @@ import torch.distributed as dist
 
 @dataclass
 class Event:
-    """One piece of communication on one rank. `waited_ns` is the part spent waiting for another rank;
-    None where the engine cannot tell and ranks must be compared (see fill_waits)."""
+    """One piece of communication on one rank. `waited_ns` is the part spent waiting for another
+    rank; None where the engine cannot tell and ranks must be compared (see fill_waits)."""
 
     name: str
     begin_ns: int
@@ -46,7 +48,7 @@ class RankStep:
 
 
 def fill_waits(ranks: Sequence[RankStep]) -> None:
-    """Sets the waits of blocking collectives: until the last rank enters one, all others in it wait.
+    """Sets the waits of blocking collectives: until the last rank enters one, the others wait.
 
     Every rank must have called the same collectives in the same order.
     """
@@ -57,8 +59,8 @@ def fill_waits(ranks: Sequence[RankStep]) -> None:
 
 
 def figures(ranks: Sequence[RankStep], tokens: int) -> dict[str, float]:
-    """A step's figures: its time is the slowest rank's, bytes are all ranks' together, waiting and moving
-    are means over ranks, memory is the largest rank's."""
+    """A step's figures: its time is the slowest rank's, bytes are all ranks' together, waiting,
+    moving and update are means over ranks, memory is the largest rank's."""
     if any(event.waited_ns is None for rank in ranks for event in rank.events):
         fill_waits(ranks)
     step_ns = max(rank.end_ns - rank.begin_ns for rank in ranks)
@@ -76,7 +78,7 @@ def figures(ranks: Sequence[RankStep], tokens: int) -> dict[str, float]:
 
 
 def peak_memory() -> int:
-    """The most memory this process has had resident, shared memory that it touched included, in bytes."""
+    """Peak resident memory of this process in bytes, shared memory that it touched included."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024
@@ -87,6 +89,8 @@ def on_rank_0(mine: RankStep) -> list[RankStep] | None:
     """Every rank's part of a step on rank 0, None elsewhere."""
     if not dist.is_initialized():
         return [mine]
-    everyone: list[RankStep] | None = [mine] * dist.get_world_size() if dist.get_rank() == 0 else None
+    everyone: list[RankStep] | None = (
+        [mine] * dist.get_world_size() if dist.get_rank() == 0 else None
+    )
     dist.gather_object(mine, everyone, dst=0)
     return everyone
