@@ -209,7 +209,7 @@ def _prediction(results: dict) -> str:
     costs, mini = results["costs"], results["arms"]["lb-mini"]
     reached = mini["speedup"] / mini["predicted_speedup"]
     return (
-        "<p>Costs were measured with this model on this machine just before the arms, every rank busy, "
+        "<p>Costs were measured with this model and machine just before the arms, every rank busy, "
         f"transfers included: a sample of s tokens costs {costs['quadratic'] * 1e6:.1f}·10⁻⁶·s² + "
         f"{costs['linear']:.3f}·s ms, a microbatch {costs['per_microbatch']:.1f} ms on top. "
         "Balancing uses these, and the prediction adds them up: for Headrace the costliest rank of "

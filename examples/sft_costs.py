@@ -26,22 +26,26 @@ SHARES_OF_CAP = (32, 16, 8, 4, 2, 1)  # lengths measured: cap / 32 to cap
 def parse() -> tuple[argparse.Namespace, argparse.Namespace]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", type=Path, required=True, help="where to put the coefficients")
-    parser.add_argument("--repeats", type=int, default=3, help="of each length; the median counts")
+    parser.add_argument("--rounds", type=int, default=5, help="the median counts, after one more")
     own, others = parser.parse_known_args()
     return own, sft.parse(others)
 
 
-def measure(engine: Engine, model: torch.nn.Module, length: int, repeats: int) -> float:
-    """Milliseconds of a microbatch with one sample of `length` tokens: a median, after a warm-up."""
+def measure(engine: Engine, model: torch.nn.Module, length: int) -> float:
+    """Milliseconds of one microbatch with one sample of `length` tokens."""
     sample = torch.randint(0, 256, (length,), generator=torch.Generator().manual_seed(length))
-    times = []
-    for _ in range(1 + repeats):
-        with engine.minibatch(sft_data.predicted_tokens(length), plan=0):
-            begin = time.monotonic_ns()
-            engine.backward(sft_model.loss_sum(model, sft_data.pack([sample])))
-            times.append((time.monotonic_ns() - begin) / 1e6)
-        model.zero_grad()
-    return statistics.median(times[1:])
+    with engine.minibatch(sft_data.predicted_tokens(length), plan=0):
+        begin = time.monotonic_ns()
+        engine.backward(sft_model.loss_sum(model, sft_data.pack([sample])))
+        took = (time.monotonic_ns() - begin) / 1e6
+    model.zero_grad()
+    return took
+
+
+def medians(engine: Engine, model: torch.nn.Module, lengths: list[int], rounds: int) -> list[float]:
+    """Of each length; a round measures all, so that a slow moment meets them alike."""
+    times = [[measure(engine, model, length) for length in lengths] for _ in range(1 + rounds)]
+    return [statistics.median(column) for column in zip(*times[1:], strict=True)]
 
 
 def mean_over_ranks(values: list[float]) -> list[float]:
@@ -60,7 +64,7 @@ def main() -> None:
         parameters = sum(parameter.numel() for parameter in model.parameters())
         engine = ENGINES[options.engine](model)
         lengths = sorted({max(2, options.cap // share) for share in SHARES_OF_CAP})
-        times = mean_over_ranks([measure(engine, model, n, own.repeats) for n in lengths])
+        times = mean_over_ranks(medians(engine, model, lengths, own.rounds))
         engine.close()
         if rank == 0:
             points = list(zip(lengths, times, strict=True))
@@ -74,6 +78,7 @@ def main() -> None:
                 "parameters": parameters,
             }
             own.write.write_text(json.dumps(facts) + "\n")
+    sft.end_process()
 
 
 if __name__ == "__main__":
