@@ -15,7 +15,10 @@ namespace {
 nlohmann::ordered_json to_json(const std::vector<Check>& checks) {
   auto array = nlohmann::ordered_json::array();
   for (const Check& check : checks) {
-    array.push_back({{"name", check.name}, {"ok", check.ok}, {"detail", check.detail}});
+    array.push_back({{"name", check.name},
+                     {"ok", check.ok},
+                     {"needed", check.needed},
+                     {"detail", check.detail}});
   }
   return array;
 }

@@ -62,7 +62,7 @@ std::vector<Check> instructions() {
 TransportReport shm() {
   TransportReport report{"shm", "processes of one host", true, "", check_shm()};
   for (const Check& check : report.checks) {
-    if (!check.ok) {
+    if (check.needed && !check.ok) {
       report.available = false;
       report.reason += (report.reason.empty() ? "" : "; ") + check.name + ": " + check.detail;
     }

@@ -12,9 +12,10 @@ struct Check {
   std::string name;
   bool ok = false;
   std::string detail;
+  bool needed = true;  ///< false where something slower stands in for it
 };
 
-/// A way to move bytes. Available only if every check passed.
+/// A way to move bytes. Available only if every needed check passed.
 struct TransportReport {
   std::string name;
   std::string carries;

@@ -140,7 +140,6 @@ Check check_futex() {
 }
 
 Check check_pidfd() {
-#ifdef SYS_pidfd_open
   const pid_t child = fork();
   if (child == 0) {
     _exit(0);
@@ -155,16 +154,12 @@ Check check_pidfd() {
   waitpid(child, nullptr, 0);
   if (!handle.valid()) {
     errno = open_error;
-    return failed("pidfd", "pidfd_open",
-                  "a peer's death is then seen through its socket, which is slower");
+    return failed("pidfd", "pidfd_open", "the kernel must be 5.3 or newer");
   }
   if (!seen) {
     return {"pidfd", false, "the end of a child was not reported"};
   }
   return {"pidfd", true, "reports a peer's death at once"};
-#else
-  return {"pidfd", false, "the C library's headers do not know it (Linux 5.3 or newer)"};
-#endif
 }
 
 Check check_reserved_pages() {
@@ -197,7 +192,12 @@ Check transparent(std::string name, const std::string& file) {
 }  // namespace
 
 std::vector<Check> check_shm() {
-  return {check_memfd(), check_unix_socket(), check_futex(), check_pidfd()};
+  Check pidfd = check_pidfd();
+  pidfd.needed = false;
+  if (!pidfd.ok) {
+    pidfd.detail += "; a peer's death is then told by its socket, which its own children keep open";
+  }
+  return {check_memfd(), check_unix_socket(), check_futex(), std::move(pidfd)};
 }
 
 std::vector<Check> check_huge_pages() {

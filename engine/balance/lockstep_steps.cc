@@ -89,6 +89,7 @@ std::size_t LockstepSteps::improve(std::size_t trials) {
   const std::size_t ranks = problem_->ranks;
   const double least_gain = makespan() * k_rounding;
   std::vector<std::vector<Peak>> step_peaks;
+  step_peaks.reserve(steps());
   for (std::size_t step = 0; step < steps(); ++step) {
     step_peaks.push_back(peaks(step));
   }

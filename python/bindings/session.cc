@@ -14,7 +14,7 @@ using namespace nb::literals;
 namespace headrace {
 namespace {
 
-using release_gil = nb::call_guard<nb::gil_scoped_release>;
+using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
 
 Milliseconds from_seconds(double seconds) {
   return std::chrono::duration_cast<Milliseconds>(std::chrono::duration<double>(seconds));
@@ -177,29 +177,30 @@ void bind_class(nb::module_& module) {
           [](Session& session, BracketKind kind,
              const std::vector<std::vector<ShardSource>>& sources, double weight,
              std::uint64_t plan) { return unwrap(session.open(kind, weight, plan, sources)); },
-          "kind"_a, "sources"_a, "weight"_a = 0.0, "plan"_a = 0, release_gil())
+          "kind"_a, "sources"_a, "weight"_a = 0.0, "plan"_a = 0, ReleaseGil())
       .def(
           "gather",
           [](Session& session, std::size_t group, const std::vector<std::uintptr_t>& landings) {
             std::vector<void*> addresses;
+            addresses.reserve(landings.size());
             for (const std::uintptr_t landing : landings) {
               addresses.push_back(reinterpret_cast<void*>(landing));
             }
             unwrap(session.gather(group, addresses));
           },
-          "group"_a, "landings"_a, release_gil())
+          "group"_a, "landings"_a, ReleaseGil())
       .def(
           "push",
           [](Session& session, std::size_t group, const std::vector<GradientSource>& gradients) {
             unwrap(session.push(group, gradients));
           },
-          "group"_a, "gradients"_a, release_gil())
+          "group"_a, "gradients"_a, ReleaseGil())
       .def(
           "finish",
           [](Session& session, double loss_sum, double weight, std::uint64_t flags) {
             unwrap(session.finish(loss_sum, weight, flags));
           },
-          "loss_sum"_a = 0.0, "weight"_a = 0.0, "flags"_a = 0, release_gil())
+          "loss_sum"_a = 0.0, "weight"_a = 0.0, "flags"_a = 0, ReleaseGil())
       .def(
           "settle",
           [](Session& session) {
@@ -207,7 +208,7 @@ void bind_class(nb::module_& module) {
             return PythonSettlement{settlement.loss_sum, settlement.weight, settlement.flags,
                                     touched_by_group(session, settlement)};
           },
-          release_gil())
+          ReleaseGil())
       .def(
           "collect",
           [](Session& session, std::size_t group, std::size_t parameter, std::uintptr_t address,
@@ -215,10 +216,10 @@ void bind_class(nb::module_& module) {
             unwrap(session.collect(group, parameter, reinterpret_cast<void*>(address), dtype, scale,
                                    add));
           },
-          "group"_a, "parameter"_a, "address"_a, "dtype"_a, "scale"_a, "add"_a, release_gil())
-      .def("fail", &Session::fail, "reason"_a, release_gil())
+          "group"_a, "parameter"_a, "address"_a, "dtype"_a, "scale"_a, "add"_a, ReleaseGil())
+      .def("fail", &Session::fail, "reason"_a, ReleaseGil())
       .def("check", [](const Session& session) { unwrap(session.check()); })
-      .def("close", &Session::close, release_gil())
+      .def("close", &Session::close, ReleaseGil())
       .def("drain_trace", &Session::drain_trace)
       .def("counters", &Session::counters)
       .def_prop_ro("rank", &Session::rank)

@@ -48,8 +48,8 @@ Result<std::vector<std::shared_ptr<Arena>>> FakeHub::meet(int rank, std::shared_
 
 Result<std::unique_ptr<Transport>> make_fake_transport(const TransportConfig& config,
                                                        const Exchange& exchange,
-                                                       std::shared_ptr<FakeHub> hub,
-                                                       FaultPlan faults) {
+                                                       const std::shared_ptr<FakeHub>& hub,
+                                                       const FaultPlan& faults) {
   const Advertisement mine{.identity = config.identity,
                            .memory_bytes = config.memory_bytes,
                            .host = "this process",

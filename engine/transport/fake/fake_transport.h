@@ -30,7 +30,7 @@ class FakeHub {
 /// empty plan is a correct transport.
 Result<std::unique_ptr<Transport>> make_fake_transport(const TransportConfig& config,
                                                        const Exchange& exchange,
-                                                       std::shared_ptr<FakeHub> hub,
-                                                       FaultPlan faults = {});
+                                                       const std::shared_ptr<FakeHub>& hub,
+                                                       const FaultPlan& faults = {});
 
 }  // namespace headrace

@@ -1,0 +1,322 @@
+// A rank that dies or stops anywhere is named on every survivor, in time, and nothing of the job
+// remains.
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "support/session_group.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HEADRACE_SANITIZED 1
+#else
+#define HEADRACE_SANITIZED 0
+#endif
+
+namespace headrace::testing {
+namespace {
+
+constexpr int k_victim = 1;
+
+ModelSpec model() {
+  return {.groups = {{.name = "g",
+                      .parameters = {{.name = "w", .rows = 4096, .row_elements = 64},
+                                     {.name = "b", .rows = 4096, .row_elements = 1}}}}};
+}
+
+// A touch of what follows the first page kills this process at that very instruction.
+std::byte* memory_that_kills() {
+  struct sigaction action{};
+  action.sa_handler = [](int) { ::kill(::getpid(), SIGKILL); };
+  ::sigaction(SIGSEGV, &action, nullptr);
+  ::sigaction(SIGBUS, &action, nullptr);
+  const std::size_t bytes = std::size_t{16} << 20;
+  auto* memory = static_cast<std::byte*>(
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ::mprotect(memory + 4096, bytes - 4096, PROT_NONE);
+  return memory;
+}
+
+struct Seat {
+  Session& session;
+  const Shards& shards;
+  const std::vector<std::vector<std::vector<float>>>& values;
+
+  Status open() {
+    auto opened = session.open(BracketKind::minibatch, 0, 0, shards.sources());
+    return opened ? Status() : Status(opened.error());
+  }
+  Status gather() {
+    Landings landings(session.plan(), 0);
+    return session.gather(0, landings.addresses());
+  }
+  Status push() {
+    return session.push(0, {{.parameter = 0, .address = values[0][0].data()},
+                            {.parameter = 1, .address = values[0][1].data()}});
+  }
+  Status settle() {
+    HEADRACE_TRY(session.finish(0, 0, 0));
+    auto settled = session.settle();
+    return settled ? Status() : Status(settled.error());
+  }
+  Status minibatch() {
+    HEADRACE_TRY(open());
+    HEADRACE_TRY(gather());
+    HEADRACE_TRY(push());
+    return settle();
+  }
+};
+
+// The victim runs two whole minibatches and then `last_words`; survivors train on until they get an
+// error, which must name the victim within `limit` of being in a call.
+void expect_survivors_name_the_victim(PeerGroup group, const std::function<void(Seat&)>& last_words,
+                                      Milliseconds limit, const std::string& expected_words) {
+  run_ranks(group, [&](const Rank& self) {
+    auto session = connect(self, model());
+    ASSERT_TRUE(session) << session.error().describe();
+    const auto values = integer_values(model(), 3);
+    const Shards shards((*session)->plan(), self.rank, values);
+    Seat seat{.session = **session, .shards = shards, .values = values};
+    ASSERT_TRUE(seat.minibatch());
+    ASSERT_TRUE(seat.minibatch());
+    if (self.rank == k_victim) {
+      last_words(seat);
+      FAIL() << "the victim lives";
+    }
+    Status status;
+    std::int64_t begin = 0;
+    for (int step = 0; step < 1000 && status; ++step) {
+      begin = now_ns();
+      status = seat.minibatch();
+    }
+    ASSERT_FALSE(status) << "no survivor may finish without the victim";
+    EXPECT_EQ(status.error().rank, k_victim) << status.error().describe();
+    EXPECT_NE(status.error().message.find(expected_words), std::string::npos)
+        << status.error().describe();
+    EXPECT_LT(now_ns() - begin, limit.count() * 1'000'000) << status.error().describe();
+    const Status again = seat.open();
+    ASSERT_FALSE(again);
+    EXPECT_EQ(again.error().rank, k_victim);
+  });
+}
+
+PeerGroup processes(int world_size) {
+  return {.backend = Backend::shm_processes, .world_size = world_size};
+}
+
+class KilledRankTest : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    if (HEADRACE_SANITIZED) {
+      GTEST_SKIP()
+          << "sanitizers take the signals that these tests die by; the release suite runs them";
+    }
+  }
+  void expect(const std::function<void(Seat&)>& last_words) {
+    PeerGroup group = processes(GetParam());
+    group.expected_to_die = {k_victim};
+    expect_survivors_name_the_victim(group, last_words, Milliseconds(5000), "rank 1 died");
+  }
+};
+
+TEST_P(KilledRankTest, in_compute) {
+  expect([](Seat& seat) {
+    ASSERT_TRUE(seat.open());
+    ::kill(::getpid(), SIGKILL);
+  });
+}
+
+TEST_P(KilledRankTest, inside_gather) {
+  expect([](Seat& seat) {
+    ASSERT_TRUE(seat.open());
+    std::byte* memory = memory_that_kills();
+    const std::vector<void*> landings{memory, memory};
+    (void)seat.session.gather(0, landings);
+  });
+}
+
+TEST_P(KilledRankTest, inside_push_while_it_holds_a_lock) {
+  expect([](Seat& seat) {
+    ASSERT_TRUE(seat.open());
+    (void)seat.session.push(0, {{.parameter = 0, .address = memory_that_kills()}});
+  });
+}
+
+TEST_P(KilledRankTest, inside_settle) {
+  expect([](Seat& seat) {
+    ASSERT_TRUE(seat.open());
+    std::thread([] {
+      std::this_thread::sleep_for(Milliseconds(50));
+      ::kill(::getpid(), SIGKILL);
+    }).detach();
+    ASSERT_TRUE(seat.session.finish(0, 0, 0));
+    for (;;) {
+      (void)seat.session.settle();
+    }
+  });
+}
+
+TEST_P(KilledRankTest, with_forked_workers_that_live_on) {
+  expect([](Seat& seat) {
+    ASSERT_TRUE(seat.open());
+    for (int worker = 0; worker < 2; ++worker) {
+      if (::fork() == 0) {
+        ::alarm(8);  // longer than survivors may need
+        ::pause();
+        ::_exit(0);
+      }
+    }
+    ::kill(::getpid(), SIGKILL);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, KilledRankTest, ::testing::Values(2, 3, 4));
+
+TEST(StoppedRankTest, is_named_after_the_silence_limit_and_not_before) {
+  if (HEADRACE_SANITIZED) {
+    GTEST_SKIP() << "timing under a sanitizer says nothing; the release suite runs this";
+  }
+  PeerGroup group = processes(3);
+  group.expected_to_stop = {k_victim};
+  group.liveness.silence = Milliseconds(1500);
+  run_ranks(group, [](const Rank& self) {
+    auto session = connect(self, model());
+    ASSERT_TRUE(session) << session.error().describe();
+    const auto values = integer_values(model(), 3);
+    const Shards shards((*session)->plan(), self.rank, values);
+    Seat seat{.session = **session, .shards = shards, .values = values};
+    ASSERT_TRUE(seat.minibatch());
+    const std::int64_t begin = now_ns();
+    if (self.rank == k_victim) {
+      ::raise(SIGSTOP);
+      return;
+    }
+    Status status;
+    while (status) {
+      status = seat.minibatch();
+    }
+    const double seconds = static_cast<double>(now_ns() - begin) / 1e9;
+    EXPECT_EQ(status.error().rank, k_victim) << status.error().describe();
+    EXPECT_NE(status.error().message.find("silent"), std::string::npos);
+    EXPECT_GE(seconds, 1.4);
+    EXPECT_LT(seconds, 1.5 + 5.0);
+  });
+}
+
+TEST(StoppedRankTest, a_short_stop_of_one_or_all_ranks_ends_nothing) {
+  if (HEADRACE_SANITIZED) {
+    GTEST_SKIP() << "timing under a sanitizer says nothing; the release suite runs this";
+  }
+  PeerGroup group = processes(2);
+  group.liveness.silence = Milliseconds(1500);
+  run_ranks(group, [](const Rank& self) {
+    auto session = connect(self, model());
+    ASSERT_TRUE(session) << session.error().describe();
+    const auto values = integer_values(model(), 3);
+    const Shards shards((*session)->plan(), self.rank, values);
+    Seat seat{.session = **session, .shards = shards, .values = values};
+    ASSERT_TRUE(seat.minibatch());
+    // A helper stops this rank for 0.7 s.
+    const pid_t rank = ::getpid();
+    if (::fork() == 0) {
+      ::kill(rank, SIGSTOP);
+      ::usleep(700'000);
+      ::kill(rank, SIGCONT);
+      ::_exit(0);
+    }
+    for (int step = 0; step < 5; ++step) {
+      const Status status = seat.minibatch();
+      ASSERT_TRUE(status) << status.error().describe();
+    }
+    (*session)->close();
+  });
+}
+
+int open_descriptors() {
+  int count = 0;
+  DIR* directory = ::opendir("/proc/self/fd");
+  while (::readdir(directory) != nullptr) {
+    ++count;
+  }
+  ::closedir(directory);
+  return count;
+}
+
+std::size_t mapped_arena_bytes() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  std::size_t total = 0;
+  while (std::getline(maps, line)) {
+    if (line.find("memfd:headrace") != std::string::npos) {
+      unsigned long begin = 0;
+      unsigned long end = 0;
+      if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) == 2) {
+        total += end - begin;
+      }
+    }
+  }
+  return total;
+}
+
+TEST(ResourceTest, a_closed_session_leaves_no_descriptor_and_no_mapping) {
+  run_ranks({.backend = HEADRACE_SANITIZED ? Backend::shm_threads : Backend::shm_processes,
+             .world_size = 2},
+            [](const Rank& self) {
+              if (self.config.identity.world_size > 1 && HEADRACE_SANITIZED) {
+                return;  // threads share the process's tables; the release suite counts
+              }
+              const int before = open_descriptors();
+              {
+                auto session = connect(self, model());
+                ASSERT_TRUE(session) << session.error().describe();
+                // Every rank maps its own memory and its peer's, and nothing else.
+                EXPECT_EQ(mapped_arena_bytes(), 2 * (*session)->counters().arena_bytes);
+                const auto values = integer_values(model(), 3);
+                const Shards shards((*session)->plan(), self.rank, values);
+                Seat seat{.session = **session, .shards = shards, .values = values};
+                for (int step = 0; step < 200; ++step) {
+                  ASSERT_TRUE(seat.minibatch());
+                }
+                EXPECT_EQ(mapped_arena_bytes(), 2 * (*session)->counters().arena_bytes);
+                (*session)->close();
+              }
+              EXPECT_EQ(open_descriptors(), before);
+              EXPECT_EQ(mapped_arena_bytes(), 0U);
+            });
+}
+
+TEST(ForkTest, a_child_has_no_engine_memory_and_its_calls_are_refused) {
+  if (HEADRACE_SANITIZED) {
+    GTEST_SKIP() << "forks inside ranks; the release suite runs this";
+  }
+  run_ranks(processes(2), [](const Rank& self) {
+    auto session = connect(self, model());
+    ASSERT_TRUE(session) << session.error().describe();
+    const auto values = integer_values(model(), 3);
+    const Shards shards((*session)->plan(), self.rank, values);
+    Seat seat{.session = **session, .shards = shards, .values = values};
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool refused = !seat.open() && mapped_arena_bytes() == 0;
+      session->reset();  // must neither hang nor unmap what is not there
+      ::_exit(refused ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_TRUE(seat.minibatch());
+    (*session)->close();
+  });
+}
+
+}  // namespace
+}  // namespace headrace::testing

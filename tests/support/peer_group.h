@@ -1,0 +1,56 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "runtime/liveness.h"
+#include "runtime/waiter.h"
+#include "transport/fake/fault_plan.h"
+#include "transport/transport.h"
+
+namespace headrace::testing {
+
+/// How the ranks of a test run. Processes are forked; a test body is the same in all three.
+enum class Backend { fake, shm_threads, shm_processes };
+void PrintTo(Backend backend, std::ostream* stream);
+
+/// Backends that this build can run: the thread sanitizer cannot follow forked processes.
+std::vector<Backend> backends();
+
+struct PeerGroup {
+  Backend backend = Backend::fake;
+  int world_size = 2;
+  FaultPlan faults;                ///< only with `fake`
+  std::set<int> expected_to_die;   ///< only with `shm_processes`: ranks that end by a signal
+  std::set<int> expected_to_stop;  ///< only with `shm_processes`: ranks that stop; killed when all
+                                   ///< others are done
+  Milliseconds limit{60'000};  ///< for the whole test; then it fails, and what still runs is killed
+  std::size_t memory_bytes = 1 << 16;
+  LivenessConfig liveness{.interval = Milliseconds(10)};
+  WaitConfig wait;
+};
+
+/// Makes a rank's transport; pass the configuration through after changing what a test wants
+/// changed.
+using MakeTransport = std::function<Result<std::unique_ptr<Transport>>(const TransportConfig&)>;
+
+/// One rank of a test.
+struct Rank {
+  int rank;
+  int world_size;
+  TransportConfig config;  ///< as the group was asked for
+  MakeTransport make;
+
+  Result<std::unique_ptr<Transport>> transport() const { return make(config); }
+};
+
+/// Runs the body on every rank at once and returns when all are done. A failed expectation on any
+/// rank, an end that was not expected, and a rank that is not done in time fail the test.
+void run_ranks(const PeerGroup& group, const std::function<void(const Rank&)>& body);
+
+}  // namespace headrace::testing
