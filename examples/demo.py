@@ -70,7 +70,7 @@ def parse() -> argparse.Namespace:
     add("--out", type=Path, default=Path("out"))
     add("--data", type=Path, help="folder of text files, or JSON lines with `text`")
     add("--steps", type=int, default=30, help="steps that count")
-    add("--warm-up-steps", type=int, default=3, help="steps before them")
+    add("--warm-up-steps", type=int, default=2, help="steps before them")
     add("--samples-per-rank", type=int, default=4, help="of a minibatch, on average")
     add(
         "--cap",
@@ -78,10 +78,10 @@ def parse() -> argparse.Namespace:
         default=2048,
         help="tokens at which a sample is cut; also a microbatch's limit",
     )
-    add("--hidden", type=int, default=192)
+    add("--hidden", type=int, default=128)
     add("--layers", type=int, default=4)
     add("--heads", type=int, default=4)
-    add("--intermediate", type=int, default=512)
+    add("--intermediate", type=int, default=344)
     add("--seed", type=int, default=0)
     add("--limit", type=float, default=240.0, metavar="SECONDS", help="longest an arm may take")
     options = parser.parse_args()
@@ -192,6 +192,7 @@ def summarise(run: ArmRun, warm_up: int) -> None:
         "waiting_ms": mean("waiting_ms"),
         "moving_ms": mean("moving_ms"),
         "update_ms": mean("update_ms"),
+        "cpu_ms": mean("cpu_ms"),
         "bytes": mean("bytes"),
         "memory": max(step["memory"] for step in steps),
         "losses": [step["loss"] for step in steps],

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 WIDTH = 960
-LEFT = 190  # room for the names of rows
+LEFT = 215  # room for the names of rows
 RIGHT = 24
 
 COMPUTE = ("#4878a8", "#86a9cb")  # by turns, so that microbatches can be told apart

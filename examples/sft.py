@@ -115,7 +115,7 @@ def process_group(engine: str) -> Iterator[tuple[int, int]]:
 def end_process() -> None:
     """Leaves without shutting Python down, once nothing is left to be cleaned up.
 
-    DTensor's caches keep gloo's worker threads alive past destroy_process_group. A worker lets go of
+    DTensor's caches keep gloo's worker threads alive past destroy_process_group. A worker drops
     a collective's tensors at its own pace; one that needs Python's lock for it while Python shuts
     down aborts the process, which a busy machine shows in one run of ten.
     """
@@ -167,7 +167,7 @@ def train_step(
     mine: RankStep,
 ) -> float:
     """One optimizer step; returns the gradient norm before clipping."""
-    mine.begin_ns = time.monotonic_ns()
+    mine.begin_ns, cpu = time.monotonic_ns(), time.process_time_ns()
     with engine.minibatch(minibatch.global_tokens, minibatch.plan_digest):
         for samples in minibatch:
             if not samples and not engine.lockstep:
@@ -182,7 +182,7 @@ def train_step(
     optimizer.step()
     optimizer.zero_grad()
     norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-    mine.end_ns = time.monotonic_ns()
+    mine.end_ns, mine.cpu_ns = time.monotonic_ns(), time.process_time_ns() - cpu
     mine.update = (settled, mine.end_ns)
     return norm.item()
 

@@ -42,6 +42,7 @@ class RankStep:
     micros: list[Micro] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     memory: int = 0
+    cpu_ns: int = 0  # of all this rank's threads, spent between begin and end
 
     def as_json(self) -> dict:
         return asdict(self)
@@ -60,7 +61,7 @@ def fill_waits(ranks: Sequence[RankStep]) -> None:
 
 def figures(ranks: Sequence[RankStep], tokens: int) -> dict[str, float]:
     """A step's figures: its time is the slowest rank's, bytes are all ranks' together, waiting,
-    moving and update are means over ranks, memory is the largest rank's."""
+    moving, update and processor time are means over ranks, memory is the largest rank's."""
     if any(event.waited_ns is None for rank in ranks for event in rank.events):
         fill_waits(ranks)
     step_ns = max(rank.end_ns - rank.begin_ns for rank in ranks)
@@ -72,6 +73,7 @@ def figures(ranks: Sequence[RankStep], tokens: int) -> dict[str, float]:
         "waiting_ms": waited_ns / 1e6 / len(ranks),
         "moving_ms": (in_events_ns - waited_ns) / 1e6 / len(ranks),
         "update_ms": sum(rank.update[1] - rank.update[0] for rank in ranks) / 1e6 / len(ranks),
+        "cpu_ms": sum(rank.cpu_ns for rank in ranks) / 1e6 / len(ranks),
         "bytes": sum(event.bytes for rank in ranks for event in rank.events),
         "memory": max(rank.memory for rank in ranks),
     }
