@@ -23,6 +23,7 @@ import rich
 import sft_data
 import torch
 from demo_report import write_report
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +32,7 @@ FIRST_STEP_LIMIT = 1e-5  # relative difference of the loss to the reference
 ANY_STEP_LIMIT = 1e-4
 BASELINE = "none"  # speedups, measured and predicted, are over on-demand without balancing
 REFERENCE = "reference"
-TABLE_WIDTH = 120  # columns; also where the output is no terminal
+TABLE_WIDTH = 132  # columns; also where the output is no terminal
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,8 @@ def check(runs: dict[str, ArmRun]) -> list[str]:
 def table(runs: dict[str, ArmRun], options: argparse.Namespace) -> Table:
     result = Table(
         title=f"{options.ranks} ranks, {options.steps} steps after "
-        f"{options.warm_up_steps} of warm-up"
+        f"{options.warm_up_steps} of warm-up",
+        box=box.SIMPLE_HEAD,
     )
     result.add_column("arm", no_wrap=True)
     columns = (
@@ -250,7 +252,7 @@ def table(runs: dict[str, ArmRun], options: argparse.Namespace) -> Table:
         "waiting\nms a rank",
         "moved\nMB a step",
         "memory\nMB a rank",
-        "loss off\nreference",
+        "loss off\nby",
         "speedup\nover none",
         "predicted",
         "over\nstock",
