@@ -12,6 +12,7 @@
 
 #include "kernel/isa.h"
 #include "shm_checks.h"
+#include "transport/shm/shm_transport.h"
 
 namespace headrace::cli {
 namespace {
@@ -59,8 +60,18 @@ std::vector<Check> instructions() {
   return found;
 }
 
+// What the backend itself says, beside the single facilities that it stands on.
+Check wiring() {
+  const auto capability = probe_shm();
+  if (!capability) {
+    return {"wiring", false, capability.error().message};
+  }
+  return {"wiring", capability->on_demand(), "the engine's own memory and socket can be made"};
+}
+
 TransportReport shm() {
   TransportReport report{"shm", "processes of one host", true, "", check_shm()};
+  report.checks.push_back(wiring());
   for (const Check& check : report.checks) {
     if (check.needed && !check.ok) {
       report.available = false;

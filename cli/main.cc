@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "bench.h"
 #include "info.h"
 
 int main(int argc, char** argv) {
@@ -10,6 +11,7 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", HEADRACE_VERSION);
     app.require_subcommand(1);
     headrace::cli::add_info(app);
+    headrace::cli::add_bench(app);
     CLI11_PARSE(app, argc, argv);
     return 0;
   } catch (const std::exception& exception) {

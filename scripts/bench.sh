@@ -6,10 +6,30 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 
+world_sizes=${RANKS:-2 4}
+mib=${MIB:-64}
 mkdir -p out
 : >out/bench.jsonl
+keep() { tee -a out/bench.jsonl; }
+
 for operation in gather push; do
-  for ranks in ${RANKS:-2 4}; do
-    headrace bench "$operation" --ranks "$ranks" --mib "${MIB:-64}" --json | tee -a out/bench.jsonl
+  for ranks in $world_sizes; do
+    headrace bench "$operation" --ranks "$ranks" --mib "$mib" --json | keep
   done
 done
+
+if command -v mpirun >/dev/null && command -v mpicxx >/dev/null; then
+  cmake -S . -B build/mpi -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=Release \
+    -DHEADRACE_MPI=ON -DHEADRACE_TESTS=OFF >/dev/null
+  cmake --build build/mpi --target mpi_peer -j "${JOBS:-$(nproc)}" >/dev/null
+  as_root=()
+  if [ "$(id -u)" -eq 0 ]; then as_root=(--allow-run-as-root); fi
+  for operation in gather push; do
+    for ranks in $world_sizes; do
+      timeout 600 mpirun "${as_root[@]}" --oversubscribe -n "$ranks" \
+        build/mpi/bench/mpi_peer "$operation" "$mib" </dev/null | keep
+    done
+  done
+else
+  echo 'bench: Open MPI is absent, so that peer is left out' >&2
+fi

@@ -17,10 +17,15 @@ MAY_INCLUDE = {layer: set(CHAIN[: i + 1]) for i, layer in enumerate(CHAIN)}
 MAY_INCLUDE["balance"] = {"base", "plan", "balance"}
 MAY_INCLUDE["sim"] = {"base", "plan", "sim"}
 EVERY_LAYER = set(MAY_INCLUDE)
-TOPS = {"python/bindings": "bindings", "cli": "cli"}  # above all layers, blind to each other
+# Above all layers: what each top may not include. The program runs the benchmarks.
+TOPS = {
+    "python/bindings": {"bench", "cli"},
+    "bench": {"bindings", "cli"},
+    "cli": {"bindings"},
+}
 
 # Libraries that belong to the top alone, so that the engine can be used without them.
-TOP_ONLY_LIBRARIES = ("nanobind/", "CLI/", "torch/", "ATen/", "c10/", "Python.h")
+TOP_ONLY = ("nanobind/", "CLI/", "torch/", "ATen/", "c10/", "Python.h")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
@@ -40,7 +45,7 @@ def backend_of(parts: tuple[str, ...]) -> str | None:
 
 def engine_offence(own: tuple[str, ...], quoted: bool, target: str) -> str | None:
     """Why a file at engine/<own> may not include the target; None where it may."""
-    if target.startswith(TOP_ONLY_LIBRARIES):
+    if target.startswith(TOP_ONLY):
         return "only bindings and cli may use this library"
     if not quoted:
         return None
@@ -60,16 +65,15 @@ def engine_offence(own: tuple[str, ...], quoted: bool, target: str) -> str | Non
     return None
 
 
-def top_offence(own: str, quoted: bool, target: str) -> str | None:
-    """Why a file of bindings or cli may not include the target; None where it may."""
+def top_offence(top: str, quoted: bool, target: str) -> str | None:
+    """Why a file of a top may not include the target; None where it may."""
     if target.startswith(("torch/", "ATen/", "c10/")):
         return "no torch headers: addresses, sizes and streams cross as integers"
     parts = Path(target).parts
     if quoted and ".." in parts:
         return "write the path from engine/ or from this directory"
-    others = {name for name in TOPS.values() if name != own}
-    if quoted and any(part in others for part in parts[:-1]):
-        return f"{own} may not include {', '.join(sorted(others))}"
+    if quoted and TOPS[top].intersection(parts[:-1]):
+        return f"{Path(top).name} may not include {', '.join(sorted(TOPS[top]))}"
     return None
 
 
@@ -84,10 +88,10 @@ def offences(root: Path) -> Iterator[str]:
         for number, quoted, target in includes(file):
             if why := engine_offence(own, quoted, target):
                 yield f'{file.relative_to(root)}:{number}: "{target}": {why}'
-    for directory, name in TOPS.items():
-        for file in sorted(f for f in (root / directory).rglob("*") if f.suffix in SUFFIXES):
+    for top in TOPS:
+        for file in sorted(f for f in (root / top).rglob("*") if f.suffix in SUFFIXES):
             for number, quoted, target in includes(file):
-                if why := top_offence(name, quoted, target):
+                if why := top_offence(top, quoted, target):
                     yield f'{file.relative_to(root)}:{number}: "{target}": {why}'
 
 

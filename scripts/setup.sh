@@ -102,7 +102,7 @@ package() {
   local hash
   hash=$({
     .venv/bin/python --version
-    find CMakeLists.txt pyproject.toml requirements.txt cmake engine python cli \
+    find CMakeLists.txt pyproject.toml requirements.txt cmake engine bench python cli \
       -type f ! -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
   } | hash_of)
   [ -x .venv/bin/headrace ] && fresh package "$hash" && return

@@ -22,8 +22,8 @@ struct BalanceOptions {
   double least_gain = k_least_gain;
   /// What errors call the samples; their indices if empty. Must outlive the call.
   std::span<const std::int64_t> labels = {};
-  /// Limits of the local searches and of the slower constructions: they keep a plan of 256 samples on
-  /// 8 ranks well under a millisecond and a huge one from taking quadratic time.
+  /// Limits of the local searches and of the slower constructions: they keep a plan of 256 samples
+  /// on 8 ranks well under a millisecond and a huge one from taking quadratic time.
   std::size_t exchange_rounds = 256;
   std::size_t exchange_trials = 60'000;
   std::size_t placement_trials = 10'000'000;

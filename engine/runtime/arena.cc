@@ -7,6 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace headrace {
@@ -31,7 +34,29 @@ Result<std::byte*> map_pages(int fd, std::size_t bytes) {
   return static_cast<std::byte*>(pages);
 }
 
+// Bytes that can be had without swapping, or none where the kernel does not tell.
+std::optional<std::size_t> available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  std::size_t kib = 0;
+  while (file >> key >> kib && file.ignore(256, '\n')) {
+    if (key == "MemAvailable:") {
+      return kib * 1024;
+    }
+  }
+  return std::nullopt;
+}
+
 Status reserve(const Fd& fd, const Arena& arena) {
+  // Asked first: taking what is not there would have the kernel kill a process, perhaps another
+  // one.
+  if (const auto available = available_memory(); available && *available < arena.bytes()) {
+    return session_error(
+        fmt::format("{} bytes of shared memory are needed and {} are available; free memory, or "
+                    "shard over more "
+                    "hosts",
+                    arena.bytes(), *available));
+  }
   if (::madvise(arena.data(), arena.bytes(), k_populate_write) == 0) {
     return {};
   }
@@ -40,7 +65,7 @@ Status reserve(const Fd& fd, const Arena& arena) {
   }
   return system_error(
       Scope::session,
-      fmt::format("cannot reserve {} bytes of shared memory; free memory, or shard over more ranks",
+      fmt::format("cannot reserve {} bytes of shared memory; free memory, or shard over more hosts",
                   arena.bytes()));
 }
 

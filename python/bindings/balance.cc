@@ -29,6 +29,7 @@ constexpr const char* k_default_cost = "1.5B";
 
 std::vector<std::size_t> samples_of(const Microbatch& microbatch) {
   std::vector<std::size_t> samples;
+  samples.reserve(microbatch.pieces.size());
   for (const Piece& piece : microbatch.pieces) {
     samples.push_back(piece.sample);
   }
@@ -37,6 +38,7 @@ std::vector<std::size_t> samples_of(const Microbatch& microbatch) {
 
 CostModel fit(const std::vector<std::tuple<std::int64_t, double>>& points, bool with_microbatch) {
   std::vector<CostPoint> values;
+  values.reserve(points.size());
   for (const auto& [tokens, cost] : points) {
     values.push_back({tokens, cost});
   }

@@ -27,7 +27,7 @@ void raise(const Error& error) {
     return;
   }
   nb::object type = nb::module_::import_("headrace.errors").attr(python_class(error.scope));
-  nb::object instance = type(error.describe(), error.rank, error.native_code);
+  nb::object instance = type(error.describe().c_str(), error.rank, error.native_code);
   PyErr_SetObject(type.ptr(), instance.ptr());
 }
 

@@ -150,8 +150,8 @@ def keep_freed_pages() -> bool:
     no such setting."""
 
 class CostModel:
-    """quadratic * s^2 + linear * s for a sample of s tokens, plus per_microbatch for each microbatch that holds
-    a sample. Plans depend on ratios alone, so any unit will do."""
+    """quadratic * s^2 + linear * s for a sample of s tokens, plus per_microbatch for each
+    microbatch that holds a sample. Plans depend on ratios alone, so any unit will do."""
 
     quadratic: float
     linear: float
@@ -181,7 +181,8 @@ class CostModel:
     def sample(self, tokens: int) -> float: ...
 
 class Piece:
-    """Tokens [begin, begin + tokens) of a sample; all of it unless the sample was truncated or split."""
+    """Tokens [begin, begin + tokens) of a sample; all of it unless the sample was truncated or
+    split."""
 
     sample: int
     begin: int
@@ -197,13 +198,14 @@ class Microbatch:
     filler: bool
 
 class Prediction:
-    """Compute alone: makespan in the cost model's unit, bubble as a share of all ranks' time, 0 to 1."""
+    """Compute alone: makespan in the cost model's unit, bubble as a share of all ranks' time, 0
+    to 1."""
 
     makespan: float
     bubble: float
 
 class Plan:
-    """One minibatch: which rank trains which samples in which microbatch. The same on every rank."""
+    """One minibatch: which rank trains which samples in which microbatch; the same on all ranks."""
 
     strategy: str
     cap: int
@@ -218,10 +220,12 @@ class Plan:
     recommendation: str  # "lockstep" | "on-demand"
     equal_counts: bool  # lockstep can run it as it is
     def digest(self, keys: Sequence[int] = ()) -> int:
-        """64 bits over every microbatch of every rank, and over what the samples stand for outside the plan."""
+        """64 bits over every microbatch of every rank, and over what the samples stand for
+        outside the plan."""
 
     def padded_for_lockstep(self) -> Plan:
-        """The same plan with fillers at the end of ranks that have fewer microbatches than others."""
+        """The same plan with fillers at the end of ranks that have fewer microbatches than
+        others."""
 
     def to_json(self) -> str: ...
     @staticmethod
@@ -239,12 +243,13 @@ def plan(
     least_gain: float = 0.02,
     labels: Sequence[int] = (),
 ) -> Plan:
-    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "lb-micro" or "lb-mini",
-    oversize "error", "truncate", "drop" or "split", cost the "1.5B" preset unless given. Errors name `labels`,
-    where given, instead of indices."""
+    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "lb-micro" or
+    "lb-mini", oversize "error", "truncate", "drop" or "split", cost the "1.5B" preset unless
+    given. Errors name `labels`, where given, instead of indices."""
 
 class Permutation:
-    """A uniform order of 0 to size - 1 that depends on size, seed and epoch alone, on every platform."""
+    """A uniform order of 0 to size - 1 that depends on size, seed and epoch alone, on every
+    platform."""
 
     def __init__(self, size: int, seed: int, epoch: int) -> None: ...
     def __len__(self) -> int: ...

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 
 from headrace._engine import BracketKind, GradientSource, Session
-from headrace.errors import HeadraceError, OperationError, PeerError, SessionError
+from headrace.errors import OperationError, SessionError
 from headrace.fsdp2.gradients import write_gradients
 from headrace.fsdp2.sharded_model import ShardedModel, dtypes
 from headrace.report import Report, Traffic, timeline
@@ -244,16 +244,8 @@ class Engine:
     def _abort(self, error: BaseException) -> None:
         """Tells the peers why this rank leaves, and leaves FSDP2 fit for another attach."""
         self._failure = f"{type(error).__name__}: {error}"
-        if not isinstance(error, (PeerError, SessionError)) or not self._session_knows(error):
-            self._session.fail(self._failure)
+        self._session.fail(self._failure)  # no more than a repetition where a peer failed first
         self._model.reset()
-
-    def _session_knows(self, error: HeadraceError) -> bool:
-        try:
-            self._session.check()
-        except (PeerError, SessionError):
-            return True
-        return False
 
     def _note(
         self, kind: BracketKind, epoch: int, outcome: Outcome, begin: int, before: Traffic

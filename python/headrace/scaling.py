@@ -74,10 +74,8 @@ class LossAccount:
 
     @property
     def digest_weight(self) -> float:
-        """What all ranks must agree on at entry; samples are told from tokens by their sign."""
-        if self.given is None:
-            return 0.0
-        return self.given if self.rules == Rule.given_tokens else -self.given
+        """What all ranks must agree on at entry; that all mean tokens, or samples, shows at settle."""
+        return self.given or 0.0
 
     def note_plain(self) -> None:
         """FSDP2 ran a backward that engine.backward did not start."""

@@ -32,6 +32,8 @@ def tree(tmp_path: Path) -> Path:
     write(tmp_path, "engine/transport/shm/lane.h", '#include "transport/transport.h"')
     write(tmp_path, "engine/transport/fake/lane.h", '#include "transport/fake/lane.h"')
     write(tmp_path, "engine/session/session.cc", '#include "transport/shm/lane.h"')
+    write(tmp_path, "bench/arms.h", '#include "session/session.h"')
+    write(tmp_path, "cli/bench.cc", '#include "bench/arms.h"')
     write(tmp_path, "cli/main.cc", "#include <CLI/CLI.hpp>", '#include "balance/cost.h"')
     write(tmp_path, "python/bindings/module.cc", '#include "bindings.h"', "#include <Python.h>")
     return tmp_path
@@ -67,6 +69,9 @@ def test_this_repository_is_in_order() -> None:
         ("engine/session/bad.h", "<torch/torch.h>", "only bindings and cli"),
         ("python/bindings/bad.cc", "<torch/extension.h>", "no torch headers"),
         ("cli/bad.cc", '"bindings/bindings.h"', "cli may not include bindings"),
+        ("bench/bad.cc", '"cli/info.h"', "bench may not include bindings, cli"),
+        ("python/bindings/bad.cc", '"bench/arms.h"', "bindings may not include bench, cli"),
+        ("engine/session/bad.cc", '"bench/arms.h"', "'bench' is no layer"),
     ],
 )
 def test_a_forbidden_include_is_named(tree: Path, file: str, include: str, why: str) -> None:

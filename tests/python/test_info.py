@@ -71,7 +71,8 @@ def test_host_kernels_use_the_best_instructions_there_are() -> None:
 
 def test_shm_is_tried_and_available_here() -> None:
     shm = transport(info(), "shm")
-    assert [entry["name"] for entry in shm["checks"]] == ["memfd", "unix socket", "futex", "pidfd"]
+    names = [entry["name"] for entry in shm["checks"]]
+    assert names == ["memfd", "unix socket", "futex", "pidfd", "wiring"]
     assert shm["available"] is True, shm["reason"]
     assert all(entry["ok"] for entry in shm["checks"])
 

@@ -81,5 +81,7 @@ def test_counts_must_be_finite_and_not_negative(bad: float) -> None:
         LossAccount().factor(None, bad)
 
 
-def test_tokens_and_samples_of_the_same_number_do_not_agree() -> None:
-    assert LossAccount(tokens=5).digest_weight != LossAccount(samples=5).digest_weight
+def test_tokens_here_and_samples_there_are_refused_at_settle() -> None:
+    tokens, samples = LossAccount(tokens=5), LossAccount(samples=5)
+    with pytest.raises(OperationError, match=r"minibatch\(tokens=...\) and .*samples=..."):
+        tokens.settle(tokens.rules | samples.rules, 1.0, 0.0, 2)

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "bench/arms.h"
+#include "bench/bench_group.h"
+#include "session/session.h"
+
+namespace headrace::bench {
+
+/// How a benchmark is run on one rank. Each wiring needs an exchange of its own.
+struct RankPlan {
+  int rank = 0;
+  int world_size = 1;
+  GroupSpec group;
+  Rounds rounds;
+  std::function<Exchange()> next_exchange;
+  std::vector<std::function<Arm(RankTensors&)>>
+      peers;  ///< further arms, such as another library's collective
+};
+
+/// Arms, in order: publish; gather (ours); packed_baseline; limit, a flat streaming-store copy of
+/// the same bytes from the same memory; then the plan's peers. Checks what the first gather and the
+/// baseline brought.
+Result<std::vector<Spans>> gather_bench(const RankPlan& plan);
+
+/// Arms: push (ours); packed_baseline; limit, the same accumulate kernel on private memory without
+/// locks; then peers.
+Result<std::vector<Spans>> push_bench(const RankPlan& plan);
+
+/// A session over shm, and a second transport for the baseline.
+struct Wired {
+  std::unique_ptr<Session> session;
+  std::unique_ptr<Transport> baseline;
+};
+Result<Wired> wire(const RankPlan& plan);
+
+/// Lines all ranks up over the transport.
+std::function<Status()> meeting(const RankPlan& plan, Transport* transport);
+
+}  // namespace headrace::bench

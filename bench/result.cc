@@ -1,0 +1,91 @@
+#include "bench/result.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "kernel/isa.h"
+
+namespace headrace::bench {
+namespace {
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double place = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  const double part = place - static_cast<double>(below);
+  return values[below] * (1 - part) + values[above] * part;
+}
+
+// Median over rounds of peer / ours, both from the same round.
+double ratio(const Samples& peer, const Samples& ours) {
+  std::vector<double> ratios;
+  for (std::size_t round = 0; round < ours.ms.size(); ++round) {
+    ratios.push_back(peer.ms[round] / ours.ms[round]);
+  }
+  return median(std::move(ratios));
+}
+
+double rounded(double value) { return std::round(value * 1000) / 1000; }
+
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (line.starts_with("model name")) {
+      return line.substr(line.find(':') + 2);
+    }
+  }
+  return "unknown";
+}
+
+}  // namespace
+
+double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
+
+std::string to_json(const CaseResult& result) {
+  const Samples& ours = result.arms.front();
+  nlohmann::ordered_json json;
+  json["bench"] = result.bench;
+  json["case"] = {{"ranks", result.ranks},
+                  {"mib", rounded(result.mib)},
+                  {"tensors", result.tensors},
+                  {"dtype", result.dtype}};
+  json["ms"] = rounded(median(ours.ms));
+  json["peers"] = nlohmann::ordered_json::object();
+  json["ratios"] = nlohmann::ordered_json::object();
+  json["spread"] = nlohmann::ordered_json::object();
+  for (const Samples& arm : result.arms) {
+    if (&arm != &ours) {
+      json["peers"][arm.name] = rounded(median(arm.ms));
+      json["ratios"][arm.name] = rounded(ratio(arm, ours));
+    }
+    json["spread"][arm.name] = {rounded(quantile(arm.ms, 0.25) / median(arm.ms)),
+                                rounded(quantile(arm.ms, 0.75) / median(arm.ms))};
+  }
+  json["machine"] = {{"processor", processor()},
+                     {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
+                     {"isa", to_string(best_isa())}};
+  json["versions"] = {{"headrace", HEADRACE_VERSION}, {"compiler", __VERSION__}};
+  return json.dump();
+}
+
+std::string to_text(const CaseResult& result) {
+  const Samples& ours = result.arms.front();
+  std::string text =
+      fmt::format("{} {:.0f} MiB {} in {} tensors, {} ranks: {:.2f} ms ({:.1f} GiB/s a rank)",
+                  result.bench, result.mib, result.dtype, result.tensors, result.ranks,
+                  median(ours.ms), result.mib / 1024 / (median(ours.ms) / 1e3));
+  for (std::size_t i = 1; i < result.arms.size(); ++i) {
+    text += fmt::format(", {} {:.2f} ms ({:.2f}x)", result.arms[i].name, median(result.arms[i].ms),
+                        ratio(result.arms[i], ours));
+  }
+  return text;
+}
+
+}  // namespace headrace::bench

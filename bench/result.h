@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/arms.h"
+
+namespace headrace::bench {
+
+/// What one benchmark case came to: the first arm is ours, the others are its peers.
+struct CaseResult {
+  std::string bench;
+  int ranks = 0;
+  double mib = 0;
+  std::size_t tensors = 0;
+  std::string dtype;
+  std::vector<Samples> arms;
+};
+
+/// One JSON object in one line: bench, case, ms, peers, ratios (a peer's ms over ours), spread
+/// (quartiles of each arm over its median), machine, versions.
+std::string to_json(const CaseResult& result);
+/// The same in one line for people.
+std::string to_text(const CaseResult& result);
+
+double median(std::vector<double> values);
+
+}  // namespace headrace::bench
