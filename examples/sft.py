@@ -1,0 +1,291 @@
+"""Fine-tunes a Llama on variable-length samples with FSDP2, through Headrace or stock collectives.
+
+    torchrun --nproc-per-node 2 examples/sft.py --engine headrace --strategy lb-mini
+    torchrun --nproc-per-node 2 examples/sft.py --engine stock --strategy lb-micro
+    python examples/sft.py --engine single
+
+Every engine and strategy sees the same samples in the same steps and takes the gradient of the same
+loss: the mean over all predicted tokens of the minibatch.
+"""
+
+import argparse
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import sft_checkpoint
+import sft_data
+import sft_model
+import torch
+import torch.distributed as dist
+from headrace.data import CostModel, minibatches
+from rich.progress import Progress
+from sft_engines import ENGINES, Engine
+from sft_trace import Micro, RankStep, figures, on_rank_0, peak_memory
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+COEFFICIENTS = (
+    "quadratic",
+    "linear",
+    "per_microbatch",
+)  # of headrace.data.CostModel, in milliseconds
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--engine", choices=sorted(ENGINES), default="headrace")
+    add("--strategy", choices=["none", "lb-micro", "lb-mini"], default="lb-mini")
+    add("--data", type=Path, help="folder of text files, or JSON lines with `text`")
+    add("--cap", type=int, default=2048, help="tokens at which a sample is cut")
+    add("--max-tokens", type=int, help="most tokens in a microbatch; default: --cap")
+    add(
+        "--minibatch",
+        type=int,
+        default=8,
+        metavar="SAMPLES",
+        help="samples a step, all ranks together",
+    )
+    add("--costs", type=Path, help="JSON with measured cost coefficients, for balancing")
+    add("--steps", type=int, default=100)
+    add("--learning-rate", type=float, default=1e-3)
+    add("--warm-up", type=int, default=10, metavar="STEPS")
+    add("--weight-decay", type=float, default=0.1)
+    add("--clip", type=float, default=1.0, help="largest gradient norm")
+    add("--seed", type=int, default=0)
+    add("--model", type=Path, help="local checkpoint directory; default: random initialisation")
+    shape = sft_model.ModelShape()
+    add("--hidden", type=int, default=shape.hidden)
+    add("--layers", type=int, default=shape.layers)
+    add("--heads", type=int, default=shape.heads)
+    add("--kv-heads", type=int, default=shape.kv_heads)
+    add("--intermediate", type=int, default=shape.intermediate)
+    add(
+        "--bf16", action="store_true", help="mixed precision: compute in bf16, keep and add in fp32"
+    )
+    add("--activation-checkpointing", action="store_true")
+    add("--checkpoints", type=Path, help="directory for checkpoints")
+    add("--save-every", type=int, default=0, metavar="STEPS")
+    add("--resume", action="store_true", help="go on from the newest checkpoint in --checkpoints")
+    add("--stop-after", type=int, metavar="STEPS", help="end early, with the schedule of --steps")
+    add("--metrics", type=Path, help="JSON lines, one a step")
+    add(
+        "--trace",
+        type=Path,
+        help="JSON lines, one a step, with every rank's microbatches and transfers",
+    )
+    add("--threads", type=int, default=1, help="compute threads of each rank")
+    options = parser.parse_args(arguments)
+    if options.engine == "stock" and options.strategy == "lb-mini":
+        parser.error(
+            "--strategy lb-mini gives ranks different microbatch counts: stock FSDP2 would hang"
+        )
+    if options.engine == "single" and options.bf16:
+        parser.error("--bf16 is FSDP2's mixed precision; --engine single has none")
+    if (options.resume or options.save_every) and options.checkpoints is None:
+        parser.error("--resume and --save-every need --checkpoints")
+    options.max_tokens = options.max_tokens or options.cap
+    return options
+
+
+@contextmanager
+def process_group(engine: str) -> Iterator[tuple[int, int]]:
+    """This process's rank and the number of ranks; with the gloo group that FSDP2 needs."""
+    if engine == "single":
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ValueError("--engine single is one process: start it without torchrun")
+        yield 0, 1
+        return
+    if "RANK" not in os.environ:
+        raise ValueError(f"--engine {engine} is started by torchrun --nproc-per-node N")
+    dist.init_process_group("gloo")
+    try:
+        yield dist.get_rank(), dist.get_world_size()
+    finally:
+        dist.destroy_process_group()
+
+
+def end_process() -> None:
+    """Leaves without shutting Python down, once nothing is left to be cleaned up.
+
+    DTensor's caches keep gloo's worker threads alive past destroy_process_group. A worker drops
+    a collective's tensors at its own pace; one that needs Python's lock for it while Python shuts
+    down aborts the process, which a busy machine shows in one run of ten.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def build_model(options: argparse.Namespace) -> torch.nn.Module:
+    if options.model:
+        model = sft_model.load(options.model, options.cap)
+    else:
+        shape = sft_model.ModelShape(
+            options.hidden, options.layers, options.heads, options.kv_heads, options.intermediate
+        )
+        model = sft_model.build(shape, options.cap, options.seed)
+    if options.activation_checkpointing:
+        sft_model.checkpoint_activations(model)
+    if options.engine != "single":
+        low = torch.bfloat16 if options.bf16 else None
+        sft_model.shard(model, MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32))
+    return model
+
+
+def read_costs(path: Path) -> CostModel:
+    try:
+        facts = json.loads(path.read_text())
+        return CostModel(*(float(facts[name]) for name in COEFFICIENTS))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"--costs {path}: need JSON with {', '.join(COEFFICIENTS)}, as sft_costs.py writes "
+            f"({error})"
+        ) from error
+
+
+def predicted_ms(minibatch, engine: str) -> float:
+    """What the plan says this minibatch takes, in the cost model's unit: the costliest rank where
+    ranks meet once, the sum of each microbatch's costliest rank where they meet in every layer."""
+    plan = minibatch.plan
+    return plan.lockstep.makespan if engine == "stock" else plan.on_demand.makespan
+
+
+def train_step(
+    engine: Engine,
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    minibatch,
+    clip: float,
+    mine: RankStep,
+) -> float:
+    """One optimizer step; returns the gradient norm before clipping."""
+    mine.begin_ns, cpu = time.monotonic_ns(), time.process_time_ns()
+    with engine.minibatch(minibatch.global_tokens, minibatch.plan_digest):
+        for samples in minibatch:
+            if not samples and not engine.lockstep:
+                continue  # a filler keeps ranks in step; nobody waits for this one
+            begin = time.monotonic_ns()
+            engine.backward(sft_model.loss_sum(model, sft_data.pack(samples)))
+            mine.micros.append(
+                Micro(begin, time.monotonic_ns(), [len(sample) for sample in samples])
+            )
+    settled = time.monotonic_ns()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+    optimizer.step()
+    optimizer.zero_grad()
+    norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    mine.end_ns, mine.cpu_ns = time.monotonic_ns(), time.process_time_ns() - cpu
+    mine.update = (settled, mine.end_ns)
+    return norm.item()
+
+
+def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
+    texts = sft_data.texts_from(options.data) if options.data else sft_data.standard_library_texts()
+    costs = read_costs(options.costs) if options.costs else None
+    model = build_model(options)
+    optimizer = torch.optim.AdamW(
+        model.parameters(),
+        lr=options.learning_rate,
+        weight_decay=options.weight_decay,
+        fused=True,  # one kernel; a loop over DTensors costs tens of milliseconds
+    )
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        functools.partial(
+            sft_model.cosine_with_warm_up, warm_up=options.warm_up, steps=options.steps
+        ),
+    )
+    samples = sft_data.Samples(texts, options.cap)
+    batches = minibatches(
+        samples,
+        world_size,
+        options.max_tokens,
+        strategy=options.strategy,
+        samples_per_minibatch=options.minibatch,
+        rank=rank,
+        seed=options.seed,
+        length=[samples.length(index) for index in range(len(samples))],
+        weight=lambda sample: sft_data.predicted_tokens(len(sample)),
+        cost=costs,
+    )
+    stateful = {"scheduler": scheduler, "data": batches}
+    done = 0
+    if options.resume:
+        done = sft_checkpoint.resume(options.checkpoints, model, optimizer, stateful)
+    engine = ENGINES[options.engine](model)
+    last = min(options.steps, options.stop_after or options.steps)
+
+    with ExitStack() as open_files:
+        out = open_files.enter_context(Output(options, done, last)) if rank == 0 else None
+        for step, minibatch in zip(range(done, last), batches.endless(), strict=False):
+            mine = RankStep(rank, begin_ns=0)
+            norm = train_step(engine, model, optimizer, minibatch, options.clip, mine)
+            learning_rate = scheduler.get_last_lr()[0]
+            scheduler.step()
+            mine.events = engine.drain_events()
+            mine.memory = peak_memory()
+            everyone = on_rank_0(mine)
+            if out and everyone:
+                facts = {"learning_rate": learning_rate, "gradient_norm": norm}
+                if costs:
+                    facts["predicted_ms"] = predicted_ms(minibatch, options.engine)
+                out.step(step, engine.loss, minibatch.global_tokens, everyone, facts)
+            if options.save_every and (step + 1) % options.save_every == 0:
+                sft_checkpoint.save(options.checkpoints, step + 1, model, optimizer, stateful)
+    engine.close()
+
+
+class Output:
+    """Rank 0's progress bar, metrics and trace."""
+
+    def __init__(self, options: argparse.Namespace, done: int, last: int) -> None:
+        self._options = options
+        self._steps = (done, last)
+
+    def __enter__(self) -> "Output":
+        self._files = ExitStack()
+        self._metrics = self._open(self._options.metrics)
+        self._trace = self._open(self._options.trace)
+        self._progress = self._files.enter_context(Progress(disable=not sys.stdout.isatty()))
+        done, last = self._steps
+        self._task = self._progress.add_task("training", completed=done, total=last)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def _open(self, path: Path | None):
+        mode = "a" if self._options.resume else "w"
+        return self._files.enter_context(path.open(mode)) if path else None
+
+    def step(
+        self, step: int, loss: float, tokens: int, ranks: list[RankStep], facts: dict[str, float]
+    ) -> None:
+        line = {"step": step, "loss": loss, "tokens": tokens, **figures(ranks, tokens), **facts}
+        description = f"loss {loss:.4f}  {line['tokens_per_s']:,.0f} tokens/s"
+        self._progress.update(self._task, advance=1, description=description)
+        if self._metrics:
+            print(json.dumps(line), file=self._metrics, flush=True)
+        if self._trace:
+            ranks_json = [rank.as_json() for rank in ranks]
+            print(json.dumps({"step": step, "ranks": ranks_json}), file=self._trace, flush=True)
+
+
+def main() -> None:
+    options = parse()
+    torch.set_num_threads(options.threads)
+    with process_group(options.engine) as (rank, world_size):
+        train(options, rank, world_size)
+    end_process()
+
+
+if __name__ == "__main__":
+    main()
