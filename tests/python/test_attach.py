@@ -287,7 +287,8 @@ def different_models(rank: int, world: int) -> str:
 
 
 def test_different_models_are_refused_on_every_rank(pools: RankPools) -> None:
-    assert all(pools.run(2, different_models))
+    for message in pools.run(2, different_models):
+        assert "all ranks must agree" in message
 
 
 # -- before and after
@@ -319,10 +320,32 @@ def test_attach_on_a_subgroup_of_the_job(pools: RankPools) -> None:
     pools.run(4, on_a_subgroup)
 
 
+def built_on_meta(rank: int, world: int) -> None:
+    """Sharded on the meta device, then given memory and values shard by shard."""
+    model = on_meta()
+    model.to_empty(device="cpu")
+    plain = decoder()
+    for param, value in zip(model.parameters(), plain.parameters(), strict=True):
+        rows = value.detach().chunk(world)
+        if rank < len(rows):
+            param.to_local().detach().copy_(rows[rank])
+    engine = headrace.attach(model)
+    assert_works(engine, model, rank, world)
+    engine.detach()
+
+
+def test_a_model_materialised_from_meta(pools: RankPools) -> None:
+    pools.run(2, built_on_meta)
+
+
 def compiled_root(rank: int, world: int) -> None:
     model = shard(decoder())
-    engine = headrace.attach(torch.compile(model, backend="eager"))
-    assert_works(engine, model, rank, world)
+    compiled = torch.compile(model, backend="eager", dynamic=True)
+    engine = headrace.attach(compiled)
+    with engine.minibatch(tokens=total):
+        for ids in data[rank::world]:
+            engine.backward(loss_sum(compiled, ids))
+    assert_same_gradients(full_gradients(model), reference(decoder(), data, total))
     engine.detach()
 
 

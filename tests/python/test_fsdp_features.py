@@ -341,6 +341,25 @@ def test_accumulation_without_sync_pushes_once(pools: RankPools) -> None:
     assert pools.run(2, without_sync) == [4, 4]  # one a group
 
 
+def last_backward_flags(rank: int, world: int) -> None:
+    """set_is_last_backward falls on another microbatch on each rank, or on none."""
+    model = shard(decoder())
+    engine = headrace.attach(model)
+    mine = [ids for i, ids in enumerate(data) if min(i // 4, world - 1) == rank]
+    for repeat in range(2):
+        with engine.minibatch(tokens=total):
+            for i, ids in enumerate(mine):
+                model.set_is_last_backward(repeat == 0 and i == len(mine) - 1)
+                engine.backward(loss_sum(model, ids))
+        assert model._get_fsdp_state()._comm_ctx.post_forward_order == []
+    assert_same_gradients(full_gradients(model), reference(decoder(), data * 2, total))
+    engine.detach()
+
+
+def test_last_backward_may_fall_anywhere(pools: RankPools) -> None:
+    pools.run(2, last_backward_flags)
+
+
 def several_optimizers(rank: int, world: int) -> None:
     def train(model: nn.Module, minibatch: Callable[[], None]) -> None:
         optimizers = [
