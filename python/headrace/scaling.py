@@ -74,7 +74,7 @@ class LossAccount:
 
     @property
     def digest_weight(self) -> float:
-        """What all ranks must agree on at entry; that all mean tokens, or samples, shows at settle."""
+        """What must agree at entry; that all ranks mean tokens, or samples, shows at settle."""
         return self.given or 0.0
 
     def note_plain(self) -> None:
