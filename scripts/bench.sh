@@ -20,7 +20,7 @@ done
 
 # Stock FSDP2 over gloo, on one parameter group.
 for ranks in $world_sizes; do
-  timeout 600 python -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
+  OMP_NUM_THREADS=1 timeout 600 python -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
     bench/fsdp2_group.py --mib "$mib" --json | keep
 done
 
