@@ -18,6 +18,12 @@ for operation in gather push; do
   done
 done
 
+# Stock FSDP2 over gloo, on one parameter group.
+for ranks in $world_sizes; do
+  OMP_NUM_THREADS=1 timeout 600 python -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
+    bench/fsdp2_group.py --mib "$mib" --json | keep
+done
+
 if command -v mpirun >/dev/null && command -v mpicxx >/dev/null; then
   cmake -S . -B build/mpi -G Ninja --log-level=WARNING -DCMAKE_BUILD_TYPE=Release \
     -DHEADRACE_MPI=ON -DHEADRACE_TESTS=OFF >/dev/null
