@@ -1,7 +1,6 @@
 """headrace.data: balanced, resumable minibatches that every rank plans alike."""
 
 import ast
-import faulthandler
 import json
 import random
 from collections.abc import Iterator
@@ -14,14 +13,6 @@ from headrace.errors import OperationError
 
 _data = Path(__file__).parents[1] / "data"
 _cases = [json.loads(line) for line in (_data / "balance_cases.jsonl").read_text().splitlines()]
-_limit_seconds = 60
-
-
-@pytest.fixture(autouse=True)
-def time_limit() -> Iterator[None]:
-    faulthandler.dump_traceback_later(_limit_seconds, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 def tokens_of(count: int, longest: int = 50, seed: int = 0) -> list[list[int]]:
