@@ -20,6 +20,7 @@ Result<Wired> wire(const RankPlan& plan) {
   SessionConfig config;
   config.rank = plan.rank;
   config.world_size = plan.world_size;
+  config.chunk_bytes = plan.chunk_bytes;
   Wired wired;
   HEADRACE_TRY_ASSIGN(wired.session, Session::connect(config, ModelSpec{.groups = {plan.group}},
                                                       [&](const TransportConfig& transport) {

@@ -15,6 +15,7 @@ struct RankPlan {
   int world_size = 1;
   GroupSpec group;
   Rounds rounds;
+  std::size_t chunk_bytes = SessionConfig{}.chunk_bytes;
   std::function<Exchange()> next_exchange;
   std::vector<std::function<Arm(RankTensors&)>>
       peers;  ///< further arms, such as another library's collective

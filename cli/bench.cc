@@ -18,6 +18,7 @@ struct Options {
   int mib = 64;
   int rounds = 15;
   int limit_seconds = 300;
+  int chunk_kib = static_cast<int>(SessionConfig{}.chunk_bytes >> 10);
   std::string dtype = "bfloat16";
   bool json = false;
 };
@@ -66,6 +67,7 @@ std::vector<bench::Samples> run(
                           .world_size = options.ranks,
                           .group = group,
                           .rounds = {.warm_up = 3, .timed = options.rounds},
+                          .chunk_bytes = static_cast<std::size_t>(options.chunk_kib) << 10,
                           .next_exchange = [&exchanges, next,
                                             rank] { return exchanges[(*next)++].for_rank(rank); },
                           .peers = {}});
@@ -113,6 +115,9 @@ void add_bench(CLI::App& app) {
     command->add_option("--rounds", options->rounds, "timed rounds after 3 of warm-up")
         ->capture_default_str()
         ->check(CLI::Range(1, 100000));
+    command->add_option("--chunk-kib", options->chunk_kib, "accumulators under one lock, in KiB")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 20));
     command->add_option("--limit-seconds", options->limit_seconds, "longest time for all of it")
         ->capture_default_str()
         ->check(CLI::Range(1, 86400));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -28,6 +29,14 @@ void add_chunk(std::byte* peer_memory, std::span<const Addend> addends, std::siz
                static_cast<const std::byte*>(addend->local) + skipped * item_size(addend->dtype),
                addend->dtype, (to - from) / sizeof(float));
   }
+}
+
+// The golden ratio spreads any number of ranks evenly over the chunks.
+std::size_t first_chunk(int rank, std::size_t chunks) {
+  constexpr double k_golden_ratio = 0.6180339887498949;
+  const double turns = k_golden_ratio * rank;
+  return static_cast<std::size_t>((turns - std::floor(turns)) * static_cast<double>(chunks)) %
+         chunks;
 }
 
 }  // namespace
@@ -67,10 +76,13 @@ Status MappedChannel::accumulate(Stream& stream, const AccumulatorRegion& region
         (sorted.back().remote_offset +
          std::max<std::size_t>(sorted.back().count, 1) * sizeof(float) - 1 - region.offset) /
         region.chunk_bytes;
-    // Ranks start at different chunks, and come back later to a chunk that another rank holds.
+    // Ranks start far apart, and come back later to a chunk that another rank holds.
+    const std::size_t chunks = last - first + 1;
+    const std::size_t start = first_chunk(rank_, chunks);
     std::vector<std::size_t> pending;
-    for (std::size_t i = 0; i <= last - first; ++i) {
-      pending.push_back(first + (i + static_cast<std::size_t>(rank_)) % (last - first + 1));
+    pending.reserve(chunks);
+    for (std::size_t i = 0; i < chunks; ++i) {
+      pending.push_back(first + (start + i) % chunks);
     }
     while (!pending.empty()) {
       const auto busy = std::remove_if(pending.begin(), pending.end(), [&](std::size_t chunk) {

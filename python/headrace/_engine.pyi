@@ -34,7 +34,7 @@ class SessionConfig:
     silence_seconds: float  # 20: a peer whose heartbeat stops this long is reported
     no_progress_seconds: float  # 1800: longest single wait
     bootstrap_seconds: float  # 60: longest wait for peers at connect
-    chunk_bytes: int  # 262144: of fp32 accumulators under one lock
+    chunk_bytes: int  # 65536: of fp32 accumulators under one lock
     trace_events: int  # 65536: how many trace events are kept between two drains
     def __init__(self, rank: int, world_size: int) -> None: ...
 
