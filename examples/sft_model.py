@@ -109,9 +109,12 @@ def load(directory: Path, cap: int) -> LlamaForCausalLM:
 
 
 def shard(model: LlamaForCausalLM, policy: MixedPrecisionPolicy) -> None:
-    """One FSDP2 group a decoder layer and one for the rest."""
+    """One FSDP2 group a decoder layer, one for the embedding and one for the last norm and the
+    head, so that none of them stays unsharded through the whole step as the root's own would."""
+    fully_shard(model.model.embed_tokens, mp_policy=policy)
     for layer in model.model.layers:
         fully_shard(layer, mp_policy=policy)
+    fully_shard([model.model.norm, model.lm_head], mp_policy=policy)
     fully_shard(model, mp_policy=policy)
 
 
