@@ -44,9 +44,9 @@ def attach(
     sharded, problem = None, None
     try:
         _check_arguments(mode, config)
+        hooks = fsdp2.hooks()  # first: another torch may lack what the rest looks at
         sharded = ShardedModel(model)
         meeting = _meeting_group(sharded, group) or meeting
-        hooks = fsdp2.hooks()
         sharded.initialise()
         _check_group(sharded, group)
         for param_group in sharded.groups:

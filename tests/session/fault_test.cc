@@ -170,6 +170,8 @@ TEST_P(KilledRankTest, with_forked_workers_that_live_on) {
     ASSERT_TRUE(seat.open());
     for (int worker = 0; worker < 2; ++worker) {
       if (::fork() == 0) {
+        ::close(STDOUT_FILENO);  // or who reads the test's output would wait for the workers
+        ::close(STDERR_FILENO);
         ::alarm(8);  // longer than survivors may need
         ::pause();
         ::_exit(0);
