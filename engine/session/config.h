@@ -18,7 +18,7 @@ struct SessionConfig {
   std::string fingerprint;
   LivenessConfig liveness;
   WaitConfig wait;
-  Milliseconds bootstrap{60'000};                    ///< longest wait for peers at connect
+  Milliseconds bootstrap{60'000};                   ///< longest wait for peers at connect
   std::size_t chunk_bytes = std::size_t{64} << 10;  ///< of fp32 accumulators under one lock
   std::size_t trace_events =
       65'536;  ///< kept between two drains; later ones are counted as dropped
