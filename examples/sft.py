@@ -71,10 +71,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--bf16", action="store_true", help="mixed precision: compute in bf16, keep and add in fp32"
     )
     add("--activation-checkpointing", action="store_true")
-    add("--checkpoints", type=Path, help="directory for checkpoints")
-    add("--save-every", type=int, default=0, metavar="STEPS", help="default: never")
+    add("--checkpoints", type=Path, help="directory for checkpoints, one at the end")
+    add("--save-every", type=int, default=0, metavar="STEPS", help="default: at the end")
     add("--resume", action="store_true", help="go on from the newest checkpoint in --checkpoints")
-    add("--stop-after", type=int, metavar="STEPS", help="end early, with the schedule of --steps")
+    add("--stop-after", type=int, metavar="STEPS", help="end as if interrupted there")
     add("--metrics", type=Path, help="JSON lines, one a step")
     add(
         "--trace",
@@ -240,7 +240,8 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
                 if costs:
                     facts["predicted_ms"] = predicted_ms(minibatch, options.engine)
                 out.step(step, engine.loss, minibatch.global_tokens, everyone, facts)
-            if options.save_every and (step + 1) % options.save_every == 0:
+            due = options.save_every and (step + 1) % options.save_every == 0
+            if options.checkpoints and (due or step + 1 == options.steps):
                 sft_checkpoint.save(options.checkpoints, step + 1, model, optimizer, stateful)
     engine.close()
 
