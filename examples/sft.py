@@ -44,17 +44,17 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--engine", choices=sorted(ENGINES), default="headrace")
     add("--strategy", choices=["none", "lb-micro", "lb-mini"], default="lb-mini")
     add("--data", type=Path, help="folder of text files, or JSON lines with `text`")
-    add("--cap", type=int, default=2048, help="tokens at which a sample is cut")
+    add("--cap", type=int, default=2048, help="tokens at which a sample is cut; default: 2048")
     add("--max-tokens", type=int, help="most tokens in a microbatch; default: --cap")
     add(
         "--minibatch",
         type=int,
         default=8,
         metavar="SAMPLES",
-        help="samples a step, all ranks together",
+        help="samples a step, all ranks together; default: 8",
     )
     add("--costs", type=Path, help="JSON with measured cost coefficients, for balancing")
-    add("--steps", type=int, default=100)
+    add("--steps", type=int, default=100, help="default: 100")
     add("--learning-rate", type=float, default=1e-3)
     add("--warm-up", type=int, default=10, metavar="STEPS")
     add("--weight-decay", type=float, default=0.1)
@@ -71,10 +71,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--bf16", action="store_true", help="mixed precision: compute in bf16, keep and add in fp32"
     )
     add("--activation-checkpointing", action="store_true")
-    add("--checkpoints", type=Path, help="directory for checkpoints")
-    add("--save-every", type=int, default=0, metavar="STEPS")
+    add("--checkpoints", type=Path, help="directory for checkpoints, one at the end")
+    add("--save-every", type=int, default=0, metavar="STEPS", help="default: at the end")
     add("--resume", action="store_true", help="go on from the newest checkpoint in --checkpoints")
-    add("--stop-after", type=int, metavar="STEPS", help="end early, with the schedule of --steps")
+    add("--stop-after", type=int, metavar="STEPS", help="end as if interrupted there")
     add("--metrics", type=Path, help="JSON lines, one a step")
     add(
         "--trace",
@@ -220,6 +220,8 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
     done = 0
     if options.resume:
         done = sft_checkpoint.resume(options.checkpoints, model, optimizer, stateful)
+        if rank == 0:
+            print(f"resumed after step {done}", flush=True)
     engine = ENGINES[options.engine](model)
     last = min(options.steps, options.stop_after or options.steps)
 
@@ -238,13 +240,14 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
                 if costs:
                     facts["predicted_ms"] = predicted_ms(minibatch, options.engine)
                 out.step(step, engine.loss, minibatch.global_tokens, everyone, facts)
-            if options.save_every and (step + 1) % options.save_every == 0:
+            due = options.save_every and (step + 1) % options.save_every == 0
+            if options.checkpoints and (due or step + 1 == options.steps):
                 sft_checkpoint.save(options.checkpoints, step + 1, model, optimizer, stateful)
     engine.close()
 
 
 class Output:
-    """Rank 0's progress bar, metrics and trace."""
+    """Rank 0's progress bar (lines where no terminal shows it), metrics and trace."""
 
     def __init__(self, options: argparse.Namespace, done: int, last: int) -> None:
         self._options = options
@@ -272,6 +275,8 @@ class Output:
         line = {"step": step, "loss": loss, "tokens": tokens, **figures(ranks, tokens), **facts}
         description = f"loss {loss:.4f}  {line['tokens_per_s']:,.0f} tokens/s"
         self._progress.update(self._task, advance=1, description=description)
+        if self._progress.disable:
+            print(f"step {step + 1}/{self._steps[1]}  {description}", flush=True)
         if self._metrics:
             print(json.dumps(line), file=self._metrics, flush=True)
         if self._trace:

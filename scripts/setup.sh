@@ -110,6 +110,7 @@ package() {
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} .venv/bin/python -m pip install \
     --disable-pip-version-check --quiet --no-build-isolation --no-deps --force-reinstall .
   stamp package "$hash"
+  say "ready: .venv/bin/headrace"
 }
 
 open_mpi() {

@@ -35,7 +35,7 @@ def attach(
     `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
     same ranks. `keep_freed_pages` keeps freed memory of the whole process resident, without which
     every gather would fault its pages in again. `config` sets fields of SessionConfig:
-    silence_seconds, no_progress_seconds, bootstrap_seconds, trace_events.
+    silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes, trace_events.
 
     Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
     FSDP2 ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace._engine import CostModel, Microbatch, Permutation, Piece, Plan, plan
@@ -195,6 +195,17 @@ class Minibatches:
         return Minibatch(load, made, self.rank, epoch, step, indices, tokens)
 
 
+def _token_count(item: Any) -> int:
+    """len(item), where that can be a number of tokens."""
+    if isinstance(item, Mapping | tuple):
+        raise TypeError(
+            f"the len() of a {type(item).__name__} counts its fields, not its tokens; give "
+            "minibatches(length=...) a function, such as lambda item: len(item['input_ids']), or "
+            "the list of all lengths"
+        )
+    return len(item)
+
+
 def minibatches(
     dataset: Dataset,
     world_size: int,
@@ -205,7 +216,7 @@ def minibatches(
     rank: int | None = None,
     seed: int = 0,
     cost: CostModel | None = None,
-    length: Callable[[Any], int] | Sequence[int] = len,
+    length: Callable[[Any], int] | Sequence[int] = _token_count,
     weight: Callable[[Any], float] | None = None,
     oversize: str = "error",
     cut: Callable[[Any, int, int], Any] | None = None,
@@ -225,7 +236,7 @@ def minibatches(
     seed: of the order of samples, which depends on it and the epoch alone, on every platform.
     cost: what a sample costs by its length; the 1.5B preset unless given.
     length: tokens of an item, or the lengths of all samples, which saves loading other ranks'
-        items.
+        items; len(item) unless given, which dict and tuple items must not leave to it.
     weight: target tokens that count in an item's loss, for `global_tokens`; its length unless
         given. Called on every rank for every item of the minibatch.
     oversize: what to do with a sample longer than max_tokens: "error", "truncate", "drop" or

@@ -91,6 +91,11 @@ class Engine:
             self._refuse(
                 "engine.backward outside a minibatch: call it inside `with engine.minibatch()`"
             )
+        if not isinstance(loss_sum, torch.Tensor):
+            raise OperationError(
+                f"loss_sum is {loss_sum!r}, not a tensor: give the summed loss of the microbatch; "
+                "skip a microbatch without samples (strategy 'lb-micro' fills up with such)"
+            )
         if loss_sum.numel() != 1:
             raise OperationError(
                 f"loss_sum has shape {tuple(loss_sum.shape)}: give the sum over the microbatch, a "

@@ -285,6 +285,12 @@ def test_oversize_policies():
         items("shorten")
 
 
+def test_the_fields_of_an_item_are_not_its_tokens():
+    for item in ({"input_ids": [1, 2, 3]}, ([1, 2, 3], [1, 2, 3])):
+        with pytest.raises(TypeError, match="counts its fields, not its tokens"):
+            list(minibatches([item], 1, 64))
+
+
 def test_an_item_that_cannot_be_sliced_needs_cut():
     dataset = [{"ids": list(range(30))}]
     options = {"length": lambda item: len(item["ids"]), "oversize": "truncate"}
