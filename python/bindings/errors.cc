@@ -1,5 +1,7 @@
 #include <nanobind/stl/string.h>
 
+#include <string>
+
 #include "bindings.h"
 
 namespace nb = nanobind;
@@ -27,7 +29,9 @@ void raise(const Error& error) {
     return;
   }
   nb::object type = nb::module_::import_("headrace.errors").attr(python_class(error.scope));
-  nb::object instance = type(error.describe().c_str(), error.rank, error.native_code);
+  // A wrong call needs its sentence alone; what broke also says where.
+  const std::string text = error.scope == Scope::operation ? error.message : error.describe();
+  nb::object instance = type(text.c_str(), error.rank, error.native_code);
   PyErr_SetObject(type.ptr(), instance.ptr());
 }
 

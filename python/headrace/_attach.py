@@ -71,7 +71,7 @@ def attach(
 
 def _check_arguments(mode: str, config: dict[str, float]) -> None:
     if mode not in _modes:
-        raise OperationError(f"mode={mode!r}: use one of {', '.join(map(repr, _modes))}")
+        raise OperationError(f"mode={mode!r}: the modes are {', '.join(map(repr, _modes))}")
     unknown = sorted(set(config) - set(_session_settings))
     if unknown:
         raise OperationError(

@@ -87,7 +87,9 @@ class Engine:
         Either the bracket was given the global count, or this call gives the microbatch's own
         `tokens` (valid ones) or `samples`; not both. `autograd` goes to Tensor.backward.
         """
-        if self._kind is not BracketKind.minibatch:
+        if self._kind is BracketKind.evaluation:
+            self.backward_started()
+        if self._kind is None:
             self._refuse(
                 "engine.backward outside a minibatch: call it inside `with engine.minibatch()`"
             )
@@ -282,7 +284,7 @@ class Engine:
 
     def _refuse(self, what: str) -> NoReturn:
         if not self._attached:
-            raise OperationError(f"{what}: this engine is detached; call headrace.attach again")
+            raise OperationError(f"this engine is detached: call headrace.attach again ({what})")
         if self._failure:
             raise SessionError(
                 f"{what}: the session has failed ({self._failure}); detach and attach again on "
