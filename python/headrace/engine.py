@@ -178,7 +178,10 @@ class Engine:
                     f"{gradient.dtype} in layout {gradient.layout}: gradients must be dense, in "
                     "float32 or bfloat16 (for an embedding, sparse=False)"
                 )
-            gradient = gradient.contiguous()
+            # Some tensors are lazy: what lies at their address is not their value.
+            if gradient._is_zerotensor():
+                gradient = torch.zeros(gradient.shape, dtype=gradient.dtype)
+            gradient = gradient.resolve_neg().contiguous()
             held.append(gradient)
             sources.append(GradientSource(index, gradient.data_ptr(), dtypes[gradient.dtype]))
         self._session.push(group, sources)
