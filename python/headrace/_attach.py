@@ -40,13 +40,15 @@ def attach(
     Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
     FSDP2 ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.
     """
-    meeting = group or default_group()
+    meeting = group if isinstance(group, dist.ProcessGroup) else default_group()
     sharded, problem = None, None
     try:
-        _check_arguments(mode, config)
+        if group is not None and group is not meeting:
+            raise OperationError(f"group={group!r}: give a process group, or none")
         hooks = fsdp2.hooks()  # first: another torch may lack what the rest looks at
         sharded = ShardedModel(model)
         meeting = _meeting_group(sharded, group) or meeting
+        _check_arguments(mode, config)
         sharded.initialise()
         _check_group(sharded, group)
         for param_group in sharded.groups:
@@ -78,6 +80,10 @@ def _check_arguments(mode: str, config: dict[str, float]) -> None:
             f"unknown setting {', '.join(unknown)}: the settings are {', '.join(_session_settings)}"
         )
     for name, value in config.items():
+        try:
+            setattr(_engine.SessionConfig(0, 1), name, value)
+        except (TypeError, OverflowError):
+            raise OperationError(f"{name}={value!r}: is of the wrong type, or too large") from None
         if not value > 0:
             raise OperationError(f"{name}={value}: must be positive")
 

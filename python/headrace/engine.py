@@ -1,5 +1,6 @@
 """One attached model: its brackets, its backward, its reports."""
 
+import operator
 import sys
 import time
 import weakref
@@ -185,7 +186,10 @@ class Engine:
                     f"{gradient.dtype} in layout {gradient.layout}: gradients must be dense, in "
                     "float32 or bfloat16 (for an embedding, sparse=False)"
                 )
-            gradient = gradient.contiguous()
+            # Some tensors are lazy: what lies at their address is not their value.
+            if gradient._is_zerotensor():
+                gradient = torch.zeros(gradient.shape, dtype=gradient.dtype)
+            gradient = gradient.resolve_neg().contiguous()
             held.append(gradient)
             sources.append(GradientSource(index, gradient.data_ptr(), dtypes[gradient.dtype]))
         self._session.push(group, sources)
@@ -201,14 +205,16 @@ class Engine:
                 f"engine.{kind.name}() inside engine.{self._kind.name}() of the same model: leave "
                 "that bracket first"
             )
+        try:
+            digest = operator.index(plan) & (2**64 - 1)
+        except TypeError:
+            raise OperationError(f"plan={plan!r}: give a whole number") from None
         begin = time.monotonic_ns()
         before = Traffic.of(self._session.counters())
         self._model.reset()
         self._model.check()
         try:
-            epoch = self._session.open(
-                kind, self._model.sources(), account.digest_weight, plan & (2**64 - 1)
-            )
+            epoch = self._session.open(kind, self._model.sources(), account.digest_weight, digest)
             self._model.mark_published()
             self._kind, self._account = kind, account
             yield

@@ -36,7 +36,10 @@ _token_rules = Rule.counted_tokens | Rule.given_tokens
 
 def count(name: str, value: Any) -> float:
     """A count given by the user as a number: finite and not negative."""
-    number = float(value)
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise OperationError(f"{name}={value!r}: a count must be one finite number") from None
     if not math.isfinite(number) or number < 0:
         raise OperationError(f"{name}={value}: a count must be a finite number, 0 or more")
     return number

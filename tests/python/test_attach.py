@@ -241,6 +241,10 @@ def arguments(rank: int, world: int) -> None:
         headrace.attach(model, patience=3)
     with pytest.raises(OperationError, match=r"silence_seconds=-1"):
         headrace.attach(model, silence_seconds=-1)
+    with pytest.raises(OperationError, match=r"trace_events=1.5"):
+        headrace.attach(model, **({"trace_events": 1.5} if rank == 1 else {}))
+    with pytest.raises(OperationError, match=r"group='world'"):
+        headrace.attach(model, group="world" if rank == 1 else None)
     alone = [dist.new_group([r]) for r in range(world)][rank]
     with pytest.raises(OperationError, match=rf"group holds ranks \[{rank}\] and .* \[0, 1\]"):
         headrace.attach(model, group=alone)

@@ -25,6 +25,7 @@ from support.models import (
     unsharded_groups,
 )
 from support.ranks import RankPools, Ranks
+from torch.distributed.tensor import DTensor, Replicate
 
 data = samples(6)
 total = tokens_of(data)
@@ -554,3 +555,38 @@ def gradient_replaced(rank: int, world: int) -> tuple[str, str, int]:
 
 def test_a_gradient_that_the_loop_made_is_added_to(pools: RankPools) -> None:
     pools.run(2, gradient_replaced)
+
+
+def gradient_placed_otherwise(rank: int, world: int) -> tuple[str, str, int]:
+    model = shard(decoder())
+    engine = headrace.attach(model)
+    weight = model.head.weight
+    weight.grad = DTensor.from_local(torch.zeros(13, 7), weight.device_mesh, [Replicate()])
+    found = caught(lambda: step(engine, model, rank, world))
+    engine.detach()
+    return found
+
+
+def test_a_gradient_placed_unlike_its_parameter_is_refused_by_name(pools: RankPools) -> None:
+    for kind, text, _ in pools.run(2, gradient_placed_otherwise):
+        assert kind in ("OperationError", "PeerError")
+        assert "head.weight" in text and "Replicate" in text
+
+
+def wrong_arguments(rank: int, world: int) -> None:
+    model = shard(decoder())
+    engine = headrace.attach(model)
+    for wrong in (
+        {"tokens": "many"},
+        {"tokens": torch.ones(2)},
+        {"tokens": 10**400},
+        {"plan": 1.5},
+    ):
+        with pytest.raises(OperationError, match=next(iter(wrong))), engine.minibatch(**wrong):
+            pass
+    assert_still_right(engine, model, rank, world)  # the session is as it was
+    engine.detach()
+
+
+def test_wrong_arguments_leave_the_session_as_it_was(pools: RankPools) -> None:
+    pools.run(2, wrong_arguments)

@@ -1,5 +1,7 @@
 """After a minibatch every rank's gradients equal what one process gets from the whole minibatch."""
 
+from typing import Any
+
 import headrace
 import pytest
 import torch
@@ -274,3 +276,44 @@ def test_training_follows_one_process_step_for_step(pools: RankPools) -> None:
     assert results[0] == results[1] == results[2]
     assert results[0][0] == pytest.approx(expected[0], rel=1e-5)
     assert results[0] == pytest.approx(expected, rel=1e-4)
+
+
+class Lazy(torch.autograd.Function):
+    """A sum whose gradient's value is not what lies at its address."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, kind: str) -> torch.Tensor:
+        ctx.shape, ctx.kind = weight.shape, kind
+        return weight.sum()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        if ctx.kind == "zero":
+            return torch._efficientzerotensor(ctx.shape), None
+        if ctx.kind == "negative":
+            return torch._neg_view(grad * torch.ones(ctx.shape)), None
+        return grad.expand(ctx.shape), None
+
+
+class Summed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(5, 3))
+
+    def forward(self, kind: str) -> torch.Tensor:
+        return Lazy.apply(self.weight, kind)
+
+
+def lazy_gradients(rank: int, world: int) -> None:
+    model = fully_shard(Summed())
+    engine = headrace.attach(model)
+    for kind, value in (("zero", 0.0), ("negative", -1.0), ("expanded", 1.0)):
+        model.zero_grad()
+        with engine.minibatch(samples=world):
+            engine.backward(model(kind))
+        assert torch.equal(model.weight.grad.full_tensor(), torch.full((5, 3), value)), kind
+    engine.detach()
+
+
+def test_lazy_gradients_travel_by_value(pools: RankPools) -> None:
+    pools.run(2, lazy_gradients)

@@ -62,7 +62,7 @@ def _collect(
         return
     if present.numel() == 0:
         return
-    if present.is_contiguous() and present.dtype in dtypes:
+    if present.is_contiguous() and not present.is_neg() and present.dtype in dtypes:
         sums.collect(g, p, present.data_ptr(), dtypes[present.dtype], scale, True)
         torch.autograd.graph.increment_version(present)
         return
@@ -105,5 +105,11 @@ def _local_gradient(model: ShardedModel, param: FSDPParam) -> torch.Tensor | Non
             f"the gradient of parameter '{model.parameter_name(param)}' was replaced by a "
             f"{type(grad).__name__}: keep FSDP2's DTensor, or set it to None before the minibatch "
             "ends"
+        )
+    if grad.placements != param.sharded_param.placements:
+        raise OperationError(
+            f"the gradient of parameter '{model.parameter_name(param)}' was replaced by one placed "
+            f"as {grad.placements}: place it as the parameter, or "
+            "set it to None before the minibatch ends"
         )
     return grad._local_tensor
