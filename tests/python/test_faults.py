@@ -147,11 +147,11 @@ def train(
     engine = headrace.attach(model, **settings)
     loader = loader_of(rank)
     seen.workers = [process.pid for process in loader._workers]
+    (folder / f"workers.{rank}").write_text(" ".join(map(str, seen.workers)))
     next_ids = iter(loader)
     try:
         for number in range(3):
             if number == 1:
-                (folder / f"workers.{rank}").write_text(" ".join(map(str, seen.workers)))
                 spring(where, engine, model, rank, flags)
                 if rank == _victim and where == "leaves":
                     break
