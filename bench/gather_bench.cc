@@ -14,6 +14,26 @@ std::size_t meeting_offset(const RankPlan& plan) {
   return PackedBaseline::memory_bytes(plan.group, plan.world_size);
 }
 
+// Lines all ranks up over the transport.
+std::function<Status()> meeting(const RankPlan& plan, Transport* transport) {
+  auto round = std::make_shared<std::uint64_t>(0);
+  const std::size_t offset = meeting_offset(plan);
+  return [=, rank = plan.rank, world_size = plan.world_size]() -> Status {
+    InlineStream stream;
+    ++*round;
+    const auto signal = [offset](int peer) {
+      return offset + static_cast<std::size_t>(peer) * k_signal_bytes;
+    };
+    for (int peer = 0; peer < world_size; ++peer) {
+      HEADRACE_TRY(transport->channel(peer).signal(stream, signal(rank), *round));
+    }
+    for (int peer = 0; peer < world_size; ++peer) {
+      HEADRACE_TRY(transport->channel(peer).wait(stream, signal(peer), *round, "start of a round"));
+    }
+    return {};
+  };
+}
+
 }  // namespace
 
 Result<Wired> wire(const RankPlan& plan) {
@@ -35,23 +55,17 @@ Result<Wired> wire(const RankPlan& plan) {
   return wired;
 }
 
-std::function<Status()> meeting(const RankPlan& plan, Transport* transport) {
-  auto round = std::make_shared<std::uint64_t>(0);
-  const std::size_t offset = meeting_offset(plan);
-  return [=, rank = plan.rank, world_size = plan.world_size]() -> Status {
-    InlineStream stream;
-    ++*round;
-    const auto signal = [offset](int peer) {
-      return offset + static_cast<std::size_t>(peer) * k_signal_bytes;
-    };
-    for (int peer = 0; peer < world_size; ++peer) {
-      HEADRACE_TRY(transport->channel(peer).signal(stream, signal(rank), *round));
-    }
-    for (int peer = 0; peer < world_size; ++peer) {
-      HEADRACE_TRY(transport->channel(peer).wait(stream, signal(peer), *round, "start of a round"));
-    }
-    return {};
-  };
+Result<std::vector<Spans>> run_wired(const RankPlan& plan, const Wired& wired, RankTensors& tensors,
+                                     std::vector<Arm> arms, const std::function<Status()>& leave) {
+  for (const auto& peer : plan.peers) {
+    arms.push_back(peer(tensors));
+  }
+  HEADRACE_TRY_ASSIGN(auto spans,
+                      run_rounds(plan.rounds, arms, meeting(plan, wired.baseline.get())));
+  HEADRACE_TRY(leave());
+  wired.baseline->liveness().leave();
+  wired.session->close();
+  return spans;
 }
 
 Result<std::vector<Spans>> gather_bench(const RankPlan& plan) {
@@ -95,7 +109,7 @@ Result<std::vector<Spans>> gather_bench(const RankPlan& plan) {
     }
     return {};
   };
-  std::vector<Arm> arms{
+  const std::vector<Arm> arms{
       {.name = "publish", .run = publish, .prepare = leave},
       {.name = "gather",
        .run = [&] { return session.gather(0, tensors.landings()); },
@@ -104,15 +118,7 @@ Result<std::vector<Spans>> gather_bench(const RankPlan& plan) {
        .run = [&] { return baseline.all_gather(tensors.shards(), tensors.landings()); },
        .prepare = check},
       {.name = "limit", .run = flat_copy, .prepare = check}};
-  for (const auto& peer : plan.peers) {
-    arms.push_back(peer(tensors));
-  }
-  HEADRACE_TRY_ASSIGN(auto spans,
-                      run_rounds(plan.rounds, arms, meeting(plan, wired.baseline.get())));
-  HEADRACE_TRY(leave());
-  wired.baseline->liveness().leave();
-  session.close();
-  return spans;
+  return run_wired(plan, wired, tensors, arms, leave);
 }
 
 }  // namespace headrace::bench

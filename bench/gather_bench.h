@@ -37,7 +37,9 @@ struct Wired {
 };
 Result<Wired> wire(const RankPlan& plan);
 
-/// Lines all ranks up over the transport.
-std::function<Status()> meeting(const RankPlan& plan, Transport* transport);
+/// Runs the arms and then the plan's peers, round by round, with all ranks lined up before each
+/// run; then `leave` ends what the last round left open, and the wiring ends in good order.
+Result<std::vector<Spans>> run_wired(const RankPlan& plan, const Wired& wired, RankTensors& tensors,
+                                     std::vector<Arm> arms, const std::function<Status()>& leave);
 
 }  // namespace headrace::bench

@@ -67,21 +67,13 @@ Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
     }
     return {};
   };
-  std::vector<Arm> arms{
+  const std::vector<Arm> arms{
       {.name = "push", .run = [&] { return session.push(0, gradients); }, .prepare = open},
       {.name = "packed_baseline",
        .run = [&] { return baseline.reduce_scatter(gradients, output); },
        .prepare = nullptr},
       {.name = "limit", .run = private_accumulate, .prepare = nullptr}};
-  for (const auto& peer : plan.peers) {
-    arms.push_back(peer(tensors));
-  }
-  HEADRACE_TRY_ASSIGN(auto spans,
-                      run_rounds(plan.rounds, arms, meeting(plan, wired.baseline.get())));
-  HEADRACE_TRY(settle());
-  wired.baseline->liveness().leave();
-  session.close();
-  return spans;
+  return run_wired(plan, wired, tensors, arms, settle);
 }
 
 }  // namespace headrace::bench

@@ -56,21 +56,19 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
   }
   HEADRACE_TRY(model.validate(config.world_size));
   HEADRACE_TRY_ASSIGN(const Topology topology, Topology::single_node(config.world_size));
+  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes);
   const TransportConfig transport_config{.identity = {.rank = config.rank,
                                                       .world_size = config.world_size,
                                                       .version = HEADRACE_VERSION,
                                                       .fingerprint = config.fingerprint,
-                                                      .model = model.digest(),
-                                                      .model_text = summary(model)},
-                                         .memory_bytes = 0,
+                                                      .model = plan.model().digest(),
+                                                      .model_text = summary(plan.model())},
+                                         .memory_bytes = plan.bytes(),
                                          .liveness = config.liveness,
                                          .wait = config.wait,
                                          .bootstrap = config.bootstrap,
                                          .interrupted = config.interrupted};
-  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes);
-  TransportConfig sized = transport_config;
-  sized.memory_bytes = plan.bytes();
-  HEADRACE_TRY_ASSIGN(auto transport, make_transport(sized));
+  HEADRACE_TRY_ASSIGN(auto transport, make_transport(transport_config));
   if (!transport->capability().on_demand()) {
     return operation_error(
         "this transport cannot read and add to a peer's memory, which on-demand needs");
