@@ -2,6 +2,10 @@
 
 namespace headrace {
 
+const char* to_string(CollectiveKind kind) {
+  return kind == CollectiveKind::all_gather ? "all-gather" : "reduce-scatter";
+}
+
 const char* to_string(OpKind kind) {
   switch (kind) {
     case OpKind::copy:
