@@ -148,6 +148,9 @@ struct ScheduleShape {
   }
 };
 
+/// Operations that move data between memories: copies and puts.
+std::size_t descriptors(const RankProgram& program);
+
 const char* to_string(CollectiveKind kind);
 const char* to_string(OpKind kind);
 const char* to_string(Region region);
