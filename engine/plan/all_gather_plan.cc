@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -131,8 +132,7 @@ class AllGatherProgram {
   void tell_local_peers(std::vector<std::uint32_t> after = {}) {
     for (const int peer : local_peers()) {
       raise(OpKind::signal, Lane::ready, topology_.rank_of(node_, peer),
-            signals_.slots_ready(local_), std::move(after));
-      after.clear();
+            signals_.slots_ready(local_), std::exchange(after, {}));
     }
     ++parts_ready_;
   }
@@ -162,24 +162,21 @@ class AllGatherProgram {
 
   void send(std::size_t round) {
     const int peer = rail_peer(rounds_[round].destination);
-    add_wait_for_earlier(peer, signals_.slots_free(round));
-    if (round > 0) {
+    if (round == 0) {
+      last(Lane::network) =
+          builder_.wait_for_earlier(Lane::network, peer, signals_.stage_free(), 1);
+    } else {
       wait(Lane::network, peer, signals_.confirmed(round), 1);
     }
-    // What earlier rounds brought is there once `ready` has seen it.
-    std::vector<std::uint32_t> needed = round == 0 ? cast_ : after({Lane::ready});
+    std::vector<std::uint32_t> own = round == 0 ? cast_ : std::vector<std::uint32_t>();
+    std::vector<std::uint32_t> received = after({Lane::ready});
     for (const Part& part : parts(round)) {
       // Slot 0 may lie elsewhere than the others, which lie end to end.
       const std::size_t cut = std::clamp(slot_bytes(), part.begin, part.end);
-      put(round, part.begin, cut, needed);
-      put(round, cut, part.end, needed);
-      raise(OpKind::signal, Lane::network, peer, signals_.arrived(round), needed);
-      needed.clear();
+      put(round, part.begin, cut, own);
+      put(round, cut, part.end, received);
+      raise(OpKind::signal, Lane::network, peer, signals_.arrived(round));
     }
-  }
-
-  void add_wait_for_earlier(int peer, SignalId signal) {
-    last(Lane::network) = builder_.wait_for_earlier(Lane::network, peer, signal, 1);
   }
 
   void put(std::size_t round, std::size_t begin, std::size_t end,
@@ -194,13 +191,12 @@ class AllGatherProgram {
     to.offset += begin;
     add({.kind = OpKind::put,
          .lane = Lane::network,
-         .after = std::move(needed),
+         .after = std::exchange(needed, {}),
          .destination = {.place = to},
          .sources = {{.place = from}},
          .rows = 1,
          .elements = (end - begin) / sizeof(float),
          .peer = rail_peer(rounds_[round].destination)});
-    needed.clear();
   }
 
   void receive(std::size_t round) {
@@ -272,7 +268,7 @@ class AllGatherProgram {
     const auto pitch_ranks = static_cast<std::size_t>(topology_.local_ranks());
     add({.kind = OpKind::copy,
          .lane = Lane::local,
-         .after = std::move(needed),
+         .after = std::exchange(needed, {}),
          .destination = {.place = {.local = local_,
                                    .region = Region::landing,
                                    .index = static_cast<std::uint32_t>(parameter),
@@ -282,7 +278,6 @@ class AllGatherProgram {
          .sources = {{.place = from, .pitch = slot_bytes(), .dtype = dtype}},
          .rows = rows,
          .elements = elements});
-    needed.clear();
   }
 
   void finish() {
@@ -297,13 +292,11 @@ class AllGatherProgram {
     std::vector<std::uint32_t> own_reads = after({Lane::network});
     own_reads.push_back(landed);
     if (!options_.cast) {
-      mark(Lane::complete, Milestone::shard_read, std::move(own_reads));
-      own_reads.clear();
+      mark(Lane::complete, Milestone::shard_read, std::exchange(own_reads, {}));
     }
-    for (std::size_t round = 0; round < rounds_.size(); ++round) {
-      raise(OpKind::credit, Lane::complete, rail_peer(rounds_[round].source),
-            signals_.slots_free(round), std::move(own_reads));
-      own_reads.clear();
+    if (!rounds_.empty()) {
+      raise(OpKind::credit, Lane::complete, rail_peer(rounds_.front().source),
+            signals_.stage_free(), std::exchange(own_reads, {}));
     }
     std::vector<std::uint32_t> all = after({Lane::ready, Lane::local});
     all.insert(all.end(), own_reads.begin(), own_reads.end());

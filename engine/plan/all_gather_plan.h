@@ -28,8 +28,8 @@ struct AllGatherOptions {
 ///
 /// On one node a rank signals, copies P blocks from every local rank and tells it so. On M nodes
 /// the slots travel along the rails in `bruck_rounds`, and local ranks copy them as they arrive. A
-/// round starts when its destination has confirmed the round before, and its slots are reused once
-/// the destination's node has read them.
+/// round starts when its destination has confirmed the round before; round 0, when the
+/// destination's node has read what the call before brought.
 ///
 /// Lanes: `ready` waits for what arrives and says so; `network` puts; `local` copies to the
 /// landing; `complete` waits for those who read here. The cast is in `complete` too: it overwrites

@@ -25,10 +25,8 @@ SignalId AllGatherSignals::confirmed(std::size_t round) const {
   return static_cast<SignalId>(2 * local_ranks_ + rounds_ + round);
 }
 
-SignalId AllGatherSignals::slots_free(std::size_t round) const {
-  return static_cast<SignalId>(2 * local_ranks_ + 2 * rounds_ + round);
-}
+SignalId AllGatherSignals::stage_free() const { return confirmed(0); }
 
-std::size_t AllGatherSignals::count() const { return 2 * local_ranks_ + 3 * rounds_; }
+std::size_t AllGatherSignals::count() const { return 2 * (local_ranks_ + rounds_); }
 
 }  // namespace headrace

@@ -18,10 +18,11 @@ class AllGatherSignals {
   SignalId slots_read(int poster_local) const;
   /// From the round's source: heads, then the rest, have arrived.
   SignalId arrived(std::size_t round) const;
-  /// From the round's destination: the round before has arrived there, send.
+  /// From the destination of a round >= 1: the round before has arrived there, send.
   SignalId confirmed(std::size_t round) const;
-  /// From the round's destination: the slots that this round writes are free again.
-  SignalId slots_free(std::size_t round) const;
+  /// From the destination of round 0: its stage is free again. Those of later rounds need not say
+  /// so, because what they confirm has been sent after they said it to their round 0's source.
+  SignalId stage_free() const;
 
   std::size_t count() const;
   std::size_t rounds() const { return rounds_; }

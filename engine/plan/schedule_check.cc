@@ -50,9 +50,9 @@ Status check_totals(const Collective& collective) {
 const char* describe(Value::Fault fault) {
   switch (fault) {
     case Value::Fault::unwritten:
-      return "bytes that nobody wrote";
+      return "what nobody had written";
     case Value::Fault::dtype:
-      return "bytes of another dtype";
+      return "what was read in another dtype";
     case Value::Fault::mixed:
       return "a sum of different elements or of different calls";
     case Value::Fault::twice:
@@ -219,7 +219,7 @@ class ScheduleRun {
       case Value::Kind::unknown:
         return value.culprit.count == 0
                    ? describe(value.fault)
-                   : fmt::format("{}, made by {}", describe(value.fault), who(value.culprit));
+                   : fmt::format("{}, by {}", describe(value.fault), who(value.culprit));
       case Value::Kind::data:
         break;
     }
@@ -403,7 +403,11 @@ class ScheduleRun {
       // Readers that happened before this one need not be remembered beside it.
       std::erase_if(segment.readers, [&](Epoch reader) { return clock.knows(reader); });
       segment.readers.push_back(clock.now());
-      append(extents, {segment.end - segment.begin, segment.value});
+      Value value = segment.value;
+      if (value.kind == Value::Kind::unknown && value.culprit.count == 0) {
+        value.culprit = clock.now();
+      }
+      append(extents, {segment.end - segment.begin, value});
     }
     return {};
   }
