@@ -37,8 +37,8 @@ def attach(
     `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
     same ranks. `accumulate` is "arrival" (gradients are added as they arrive: correct to rounding)
     or "reproducible" (the same bits in any order of arrival, for N fp32 accumulators of the shard
-    in place of one). `keep_freed_pages` keeps freed memory of the whole process resident, without which
-    every gather would fault its pages in again. `config` sets fields of SessionConfig:
+    in place of one). `keep_freed_pages` keeps freed memory of the whole process resident, without
+    which every gather would fault its pages in again. `config` sets fields of SessionConfig:
     silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes, trace_events.
 
     Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
