@@ -67,6 +67,7 @@ enum class Lane : std::uint8_t { ready, local, network, complete };
 inline constexpr std::size_t k_lanes = 4;
 
 enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter };
+inline constexpr std::size_t k_collective_kinds = 2;
 
 /// What a caller may wait for. Each may come long before the last; `complete` is the last operation
 /// of a program.
@@ -76,6 +77,7 @@ enum class Milestone : std::uint8_t {
   sources_consumed,  ///< reduce-scatter: the gradients are read
   complete,          ///< this rank has nothing left to do in the call
 };
+inline constexpr std::size_t k_milestones = 4;
 
 /// Signals are 64-bit counts in the waiter's arena that one peer raises. An identifier is a
 /// function of the topology alone, so all calls of a session share them; counts go on from call to
