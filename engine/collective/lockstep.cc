@@ -33,15 +33,15 @@ LaneStreams Lockstep::inline_lanes() {
   return streams;
 }
 
-Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Transport* transport, int rank,
-                                Milliseconds limit) {
+Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Transport* transport,
+                                                 int rank, Milliseconds limit) {
   std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit));
   for (std::size_t group = 0; group < plan->groups(); ++group) {
     const GroupSpec& spec = plan->model().groups[group];
     const AllGatherOptions options = plan->all_gather_options(group);
     result->gathers_.emplace_back(CollectiveKind::all_gather,
-                                 all_gather_shape(plan->topology(), spec, options),
-                                 all_gather_program(plan->topology(), spec, options, rank));
+                                  all_gather_shape(plan->topology(), spec, options),
+                                  all_gather_program(plan->topology(), spec, options, rank));
   }
   return result;
 }

@@ -23,8 +23,8 @@ namespace headrace {
 class Lockstep {
  public:
   /// Pointers must outlive the object. `limit` is the longest wait of one lane for another.
-  static Result<std::unique_ptr<Lockstep>> make(const LockstepPlan* plan, Transport* transport, int rank,
-                               Milliseconds limit);
+  static Result<std::unique_ptr<Lockstep>> make(const LockstepPlan* plan, Transport* transport,
+                                                int rank, Milliseconds limit);
 
   const LockstepPlan& plan() const { return *plan_; }
 
