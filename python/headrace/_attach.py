@@ -13,6 +13,7 @@ from headrace.lockstep import adoptable, residences
 from headrace.mode import Mode
 from headrace.rendezvous import Rendezvous, default_group
 
+_accumulations = tuple(_engine.Accumulation.__members__)
 _session_settings = (
     "silence_seconds",
     "no_progress_seconds",
@@ -29,6 +30,7 @@ def attach(
     group: dist.ProcessGroup | None = None,
     *,
     residence: str = "in-place",
+    accumulate: str = "arrival",
     keep_freed_pages: bool = True,
     **config: float,
 ) -> Engine:
@@ -44,10 +46,12 @@ def attach(
     parameters have vacated, which frees autograd's earlier.
 
     `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
-    same ranks. `keep_freed_pages` keeps freed memory of the whole process resident, without which
-    every gather would fault its pages in again. `config` sets fields of SessionConfig:
-    silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes, trace_events, local_ranks
-    (how many ranks share a node in lockstep; all of them unless given).
+    same ranks. `accumulate` is "arrival" (gradients are added as they arrive: correct to rounding)
+    or "reproducible" (the same bits in any order of arrival, for N fp32 accumulators of the shard
+    in place of one); it concerns on-demand. `keep_freed_pages` keeps freed memory of the whole
+    process resident, without which every gather would fault its pages in again. `config` sets
+    fields of SessionConfig: silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes,
+    trace_events, local_ranks (how many ranks share a node in lockstep; all of them unless given).
 
     Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
     FSDP2 ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.
@@ -61,7 +65,7 @@ def attach(
         way = Mode.parse(mode)
         sharded = ShardedModel(model, on_demand=way is Mode.on_demand)
         meeting = _meeting_group(sharded, group) or meeting
-        _check_arguments(residence, config)
+        _check_arguments(residence, accumulate, config)
         sharded.initialise()
         _check_group(sharded, group)
         for param_group in sharded.groups:
@@ -77,6 +81,7 @@ def attach(
         if name in config and problem is None:
             setattr(settings, name, config[name])
     _agree(rendezvous, problem, settings.bootstrap_seconds)
+    settings.accumulate = _engine.Accumulation[accumulate]
     settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
     settings.mode = _engine.Mode(list(Mode).index(way))
     if way is Mode.lockstep:
@@ -88,10 +93,14 @@ def attach(
     return Engine(sharded, session, hooks, int(settings.trace_events), way, residence)
 
 
-def _check_arguments(residence: str, config: dict[str, float]) -> None:
+def _check_arguments(residence: str, accumulate: str, config: dict[str, float]) -> None:
     if residence not in residences:
         raise OperationError(
             f"residence={residence!r}: gradients are read {' or '.join(map(repr, residences))}"
+        )
+    if accumulate not in _accumulations:
+        raise OperationError(
+            f"accumulate={accumulate!r}: choose from {', '.join(map(repr, _accumulations))}"
         )
     unknown = sorted(set(config) - set(_session_settings))
     if unknown:
