@@ -1,6 +1,5 @@
 """One attached model: its brackets, its backward, its reports."""
 
-import operator
 import sys
 import time
 import weakref
@@ -14,13 +13,14 @@ from typing import Any, NoReturn
 import torch
 
 from headrace._engine import BracketKind, GradientSource, Plan, Session
+from headrace.data import Minibatch
 from headrace.errors import OperationError, SessionError
 from headrace.fsdp2.fallback import summing
 from headrace.fsdp2.gradients import dense, write_gradients
 from headrace.fsdp2.reduction import Request
 from headrace.fsdp2.sharded_model import ShardedModel, dtypes
 from headrace.lockstep import Lockstep
-from headrace.mode import Mode, choose
+from headrace.mode import Mode, choose, digest_of
 from headrace.replicas import over_replicas
 from headrace.report import Report, Traffic, timeline
 from headrace.scaling import LossAccount, Outcome, Rule
@@ -73,16 +73,16 @@ class Engine:
         self,
         tokens: float | None = None,
         samples: float | None = None,
-        plan: int | Plan = 0,
+        plan: int | Plan | Minibatch = 0,
         mode: str | None = None,
     ) -> Iterator[None]:
         """One minibatch of any number of microbatches, zero included; settles on leaving.
 
         `tokens` (or `samples`) is the minibatch's global count, for the mean that engine.backward
-        makes. `plan` is the balancer's plan, or any number that must agree on every rank, such as
-        a hash of it. On leaving, every parameter that any rank touched has its gradient in
-        `.grad`, added to what was there; others keep theirs. Optimizer steps belong after the
-        bracket.
+        makes. `plan` is the balancer's minibatch or plan, or any number that must agree on every
+        rank, such as a hash of it. On leaving, every parameter that any rank touched has its
+        gradient in `.grad`, added to what was there; others keep theirs. Optimizer steps belong
+        after the bracket.
 
         An engine of mode "auto" runs the bracket in lockstep where `plan` recommends it and gives
         every rank the same number of microbatches, else on demand; `mode` decides instead. In
@@ -95,7 +95,9 @@ class Engine:
             yield
 
     @contextmanager
-    def evaluation(self, plan: int | Plan = 0, mode: str | None = None) -> Iterator[None]:
+    def evaluation(
+        self, plan: int | Plan | Minibatch = 0, mode: str | None = None
+    ) -> Iterator[None]:
         """A bracket for forwards alone, under no_grad or not; ranks may run different numbers of
         batches, none included, unless it is in lockstep. Nothing settles."""
         in_step = choose(self._mode, self._model.lockstep_only, plan, mode)
@@ -146,6 +148,12 @@ class Engine:
         finally:
             self._own_backward = False
         self._account.add(value)
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether the open bracket runs in lockstep, where every rank must run the same number of
+        microbatches: a filler too, with weight zero."""
+        return self._in_step
 
     def republish(self) -> None:
         """Publishes every shard at the next bracket, frozen ones too: call it after writing to a
@@ -239,7 +247,7 @@ class Engine:
 
     @contextmanager
     def _bracket(
-        self, kind: BracketKind, account: LossAccount, plan: int | Plan, in_step: bool
+        self, kind: BracketKind, account: LossAccount, plan: int | Plan | Minibatch, in_step: bool
     ) -> Iterator[None]:
         if not self._attached or self._failure:
             self._refuse(f"engine.{kind.name}()")
@@ -248,10 +256,7 @@ class Engine:
                 f"engine.{kind.name}() inside engine.{self._kind.name}() of the same model: leave "
                 "that bracket first"
             )
-        try:
-            digest = plan.digest() if isinstance(plan, Plan) else operator.index(plan) & (2**64 - 1)
-        except TypeError:
-            raise OperationError(f"plan={plan!r}: give a whole number") from None
+        digest = digest_of(plan)
         begin = time.monotonic_ns()
         before = Traffic.of(self._session.counters())
         self._model.reset()

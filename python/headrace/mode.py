@@ -1,8 +1,10 @@
 """How an attached model communicates, and which way the brackets of "auto" go."""
 
+import operator
 from enum import Enum
 
 from headrace._engine import Plan
+from headrace.data import Minibatch
 from headrace.errors import OperationError
 
 
@@ -18,6 +20,22 @@ class Mode(Enum):
                 return mode
         known = ", ".join(repr(mode.value) for mode in cls)
         raise OperationError(f"mode={value!r}: the modes are {known}")
+
+
+def digest_of(plan: object) -> int:
+    """64 bits that agree on all ranks where they train by the same plan."""
+    if isinstance(plan, Minibatch):
+        return plan.plan_digest
+    if isinstance(plan, Minibatch):
+        plan = plan.plan
+    if isinstance(plan, Plan):
+        return plan.digest()
+    try:
+        return operator.index(plan) & (2**64 - 1)
+    except TypeError:
+        raise OperationError(
+            f"plan={plan!r}: give a minibatch of headrace.data, its plan, or a whole number"
+        ) from None
 
 
 def choose(mode: Mode, lockstep_only: bool, plan: object, wanted: str | None) -> bool:
@@ -47,6 +65,8 @@ def choose(mode: Mode, lockstep_only: bool, plan: object, wanted: str | None) ->
         return True
     if asked is not None:
         return asked is Mode.lockstep
+    if isinstance(plan, Minibatch):
+        plan = plan.plan
     if isinstance(plan, Plan):
         return plan.equal_counts and plan.recommendation == Mode.lockstep.value
     return False
