@@ -60,6 +60,8 @@ class LockstepPlan {
   std::size_t signals_offset() const { return signals_; }
   /// Identifiers of all programs.
   std::size_t signals() const { return signal_count_; }
+  /// Of an adopted group's shards, one after the other by the published map.
+  std::size_t resident_offset(std::size_t group) const { return resident_[group]; }
   /// Where the arena regions are for calls of a group.
   ArenaRegions regions(std::size_t group) const;
   std::size_t end() const { return end_; }

@@ -9,6 +9,7 @@ MappedTransport::MappedTransport(const TransportConfig& config, Capability capab
                                  std::unique_ptr<Liveness> liveness)
     : memories_(std::move(memories)),
       memory_(memories_[static_cast<std::size_t>(config.identity.rank)]->data()),
+      memory_owner_(memories_[static_cast<std::size_t>(config.identity.rank)]),
       capability_(capability),
       liveness_(std::move(liveness)),
       waiter_(liveness_.get(), config.wait, config.interrupted) {

@@ -21,6 +21,7 @@ class MappedTransport final : public Transport {
 
   Capability capability() const override { return capability_; }
   std::byte* memory() override { return memory_; }
+  std::shared_ptr<const void> memory_owner() const override { return memory_owner_; }
   Channel& channel(int peer) override { return channels_[static_cast<std::size_t>(peer)]; }
   Liveness& liveness() override { return *liveness_; }
   Waiter& waiter() override { return waiter_; }
@@ -32,6 +33,7 @@ class MappedTransport final : public Transport {
   // In the order in which they may go last: the liveness thread reads the memories.
   std::vector<std::shared_ptr<Arena>> memories_;
   std::byte* memory_;
+  std::shared_ptr<const void> memory_owner_;
   Capability capability_;
   std::unique_ptr<Liveness> liveness_;
   Waiter waiter_;

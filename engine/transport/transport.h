@@ -34,6 +34,8 @@ class Transport {
   virtual Capability capability() const = 0;
   /// Zero-initialised; at the same offsets on every rank.
   virtual std::byte* memory() = 0;
+  /// Keeps this rank's memory mapped for as long as it lives, longer than the transport.
+  virtual std::shared_ptr<const void> memory_owner() const = 0;
   virtual Channel& channel(int peer) = 0;
   virtual Liveness& liveness() = 0;
   virtual Waiter& waiter() = 0;

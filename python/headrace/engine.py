@@ -276,7 +276,8 @@ class Engine:
         finally:
             self._kind = None
             self._in_step = self._lockstep is not None
-        self._note(kind, epoch, outcome, begin, before)
+        way = Mode.lockstep if in_step else Mode.on_demand
+        self._note(kind, way, epoch, outcome, begin, before)
 
     def _leave(self, kind: BracketKind) -> Outcome:
         leftover = self._model.leftover()
@@ -316,13 +317,20 @@ class Engine:
         self._model.reset()
 
     def _note(
-        self, kind: BracketKind, epoch: int, outcome: Outcome, begin: int, before: Traffic
+        self,
+        kind: BracketKind,
+        way: Mode,
+        epoch: int,
+        outcome: Outcome,
+        begin: int,
+        before: Traffic,
     ) -> None:
         end = time.monotonic_ns()
         counters = self._session.counters()
         traffic = Traffic.of(counters).since(before)
         self._report = Report.make(
             kind.name,
+            way.value,
             epoch,
             outcome,
             self._account.microbatches,

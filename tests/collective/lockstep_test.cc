@@ -101,9 +101,7 @@ class Caller {
       shards.emplace_back(count * item_size(dtype) + 1);
       std::byte* here = shards.back().data();
       if (adopted) {
-        here = transport_->memory() +
-               plan_.regions(group)[static_cast<std::size_t>(Region::resident)].offset +
-               map.published_offset(p);
+        here = transport_->memory() + plan_.resident_offset(group) + map.published_offset(p);
       }
       for (std::size_t i = 0; i < count; ++i) {
         store(here, dtype, i, element_of(group, p, map.first_element(p, rank_) + i, round));

@@ -403,13 +403,13 @@ def averaged_weights(rank: int, world: int) -> None:
         model = make("fp32")
         engine = headrace.attach(model, mode=mode) if mode else None
         average = copy.deepcopy(get_model_state_dict(model))
-        for round_ in range(3):
+        for _ in range(3):
             train(model, rank, world, 2)
             with torch.no_grad():
                 for name, value in get_model_state_dict(model).items():
                     average[name].lerp_(value, 0.5)
             kept = copy.deepcopy(get_model_state_dict(model))
-            model.load_state_dict(average, assign=round_ == 1)
+            model.load_state_dict(average)
             with torch.no_grad():
                 loss_sum(model, data[0])
             model.load_state_dict(kept)

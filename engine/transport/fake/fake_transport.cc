@@ -22,6 +22,7 @@ class FaultyTransport final : public Transport {
 
   Capability capability() const override { return inner_->capability(); }
   std::byte* memory() override { return inner_->memory(); }
+  std::shared_ptr<const void> memory_owner() const override { return inner_->memory_owner(); }
   Channel& channel(int peer) override { return channels_[static_cast<std::size_t>(peer)]; }
   Liveness& liveness() override { return inner_->liveness(); }
   Waiter& waiter() override { return inner_->waiter(); }
