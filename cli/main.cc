@@ -4,6 +4,7 @@
 
 #include "bench.h"
 #include "info.h"
+#include "plan.h"
 
 int main(int argc, char** argv) {
   try {
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     headrace::cli::add_info(app);
     headrace::cli::add_bench(app);
+    headrace::cli::add_plan(app);
     CLI11_PARSE(app, argc, argv);
     return 0;
   } catch (const std::exception& exception) {
