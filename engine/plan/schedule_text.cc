@@ -133,7 +133,7 @@ std::string reduce_scatter_text(const WavePlan& plan, int destination_node) {
         print(text, "{:>5}", cell);
       }
     }
-    text += "\n";
+    text += '\n';
   }
   return text;
 }
