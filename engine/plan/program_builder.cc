@@ -5,8 +5,15 @@
 namespace headrace {
 
 std::uint32_t ProgramBuilder::add(Op op) {
+  const auto position = static_cast<std::uint32_t>(program_.ops.size());
+  last_[static_cast<std::size_t>(op.lane)] = position;
   program_.ops.push_back(std::move(op));
-  return static_cast<std::uint32_t>(program_.ops.size() - 1);
+  return position;
+}
+
+std::vector<std::uint32_t> ProgramBuilder::last(Lane lane) const {
+  const auto& position = last_[static_cast<std::size_t>(lane)];
+  return position ? std::vector{*position} : std::vector<std::uint32_t>();
 }
 
 std::uint32_t ProgramBuilder::raise(OpKind kind, Lane lane, int peer, SignalId signal,
@@ -21,8 +28,7 @@ std::uint32_t ProgramBuilder::raise(OpKind kind, Lane lane, int peer, SignalId s
 
 std::uint32_t ProgramBuilder::wait(Lane lane, int peer, SignalId signal, std::uint32_t count,
                                    std::vector<std::uint32_t> after) {
-  std::uint32_t& awaited = awaited_[{peer, signal}];
-  awaited = std::max(awaited, count);
+  expect(peer, signal, count);
   return add({.kind = OpKind::wait,
               .lane = lane,
               .after = std::move(after),
@@ -33,9 +39,22 @@ std::uint32_t ProgramBuilder::wait(Lane lane, int peer, SignalId signal, std::ui
 
 std::uint32_t ProgramBuilder::wait_for_earlier(Lane lane, int peer, SignalId signal,
                                                std::uint32_t total) {
+  expect(peer, signal, total);
+  return wait_back(lane, peer, signal, 1);
+}
+
+std::uint32_t ProgramBuilder::wait_back(Lane lane, int peer, SignalId signal,
+                                        std::uint32_t calls_back) {
+  return add({.kind = OpKind::wait,
+              .lane = lane,
+              .peer = peer,
+              .signal = signal,
+              .calls_back = calls_back});
+}
+
+void ProgramBuilder::expect(int peer, SignalId signal, std::uint32_t total) {
   std::uint32_t& awaited = awaited_[{peer, signal}];
   awaited = std::max(awaited, total);
-  return add({.kind = OpKind::wait, .lane = lane, .peer = peer, .signal = signal, .calls_back = 1});
 }
 
 std::uint32_t ProgramBuilder::mark(Lane lane, Milestone milestone,

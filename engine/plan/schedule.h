@@ -93,8 +93,10 @@ struct Op {
   std::vector<Strided> sources;
   std::size_t rows = 0;
   std::size_t elements = 0;  ///< a row
-  /// sum, land: what is added is multiplied by alpha, but for the destination itself where it is a
-  /// source; where it is none, it is added to what the output held, if asked.
+  /// sum, land: the sum is what the call asks for: times alpha, and what the output held before the
+  /// call is added where asked. Where the first source is the destination, earlier waves of the
+  /// call have been there: it is added as it is, alpha is for the sum of the other sources alone,
+  /// and nothing else is added.
   bool finish = false;
 
   // put, signal, credit, wait
