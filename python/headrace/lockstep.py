@@ -32,6 +32,7 @@ class Lockstep:
             for g, wanted in enumerate(adoptable(model)):
                 if wanted:
                     self._residences[g] = _residence(model, session, g)
+                    self._residences[g].adopt()
 
     def all_gather(self, group: int, addresses: list[int]) -> None:
         params = self._model.groups[group].fsdp_params

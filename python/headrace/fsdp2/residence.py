@@ -24,8 +24,8 @@ class Residence:
         self._blocks = blocks
 
     def adopt(self) -> None:
-        """Moves in every shard that is not there: at attach, and again after FSDP2 or the loop
-        replaced one (load_state_dict(assign=True), module conversion)."""
+        """Moves in every shard that is not there: at attach, and again where FSDP2 or the loop has
+        replaced one since."""
         for param, block in zip(self._params, self._blocks, strict=True):
             if param._sharded_param_data.data_ptr() != block.data_ptr() and block.numel():
                 _place(param, block)
