@@ -39,8 +39,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, ReduceScatterPlanTest,
                                            WorldSize{3, 2}, WorldSize{4, 2}, WorldSize{5, 1},
                                            WorldSize{2, 4}, WorldSize{9, 2}, WorldSize{7, 3},
                                            WorldSize{5, 4}),
-                         [](const auto& info) {
-                           return fmt::format("{}x{}", info.param.nodes, info.param.local_ranks);
+                         [](const auto& world) {
+                           return fmt::format("{}x{}", world.param.nodes, world.param.local_ranks);
                          });
 
 }  // namespace
