@@ -36,17 +36,21 @@ std::function<Status()> meeting(const RankPlan& plan, Transport* transport) {
 
 }  // namespace
 
-Result<Wired> wire(const RankPlan& plan) {
+Result<std::unique_ptr<Session>> connect(const RankPlan& plan, Accumulation accumulate) {
   SessionConfig config;
   config.rank = plan.rank;
   config.world_size = plan.world_size;
   config.chunk_bytes = plan.chunk_bytes;
+  config.accumulate = accumulate;
+  return Session::connect(config, ModelSpec{.groups = {plan.group}},
+                          [&](const TransportConfig& transport) {
+                            return make_shm_transport(transport, plan.next_exchange());
+                          });
+}
+
+Result<Wired> wire(const RankPlan& plan) {
   Wired wired;
-  HEADRACE_TRY_ASSIGN(wired.session, Session::connect(config, ModelSpec{.groups = {plan.group}},
-                                                      [&](const TransportConfig& transport) {
-                                                        return make_shm_transport(
-                                                            transport, plan.next_exchange());
-                                                      }));
+  HEADRACE_TRY_ASSIGN(wired.session, connect(plan, Accumulation::arrival));
   TransportConfig baseline;
   baseline.identity.rank = plan.rank;
   baseline.identity.world_size = plan.world_size;

@@ -26,11 +26,15 @@ struct RankPlan {
 /// baseline brought.
 Result<std::vector<Spans>> gather_bench(const RankPlan& plan);
 
-/// Arms: push (ours); packed_baseline; limit, the same accumulate kernel on private memory without
-/// locks; then peers.
+/// Arms, in order: arrival_minibatch and reproducible_minibatch, publish to settle around one push;
+/// arrival, the push alone (ours); reproducible, the same into slots; packed_baseline; limit, the
+/// same accumulate kernel on private memory without locks; then peers.
 Result<std::vector<Spans>> push_bench(const RankPlan& plan);
 
-/// A session over shm, and a second transport for the baseline.
+/// A session over shm.
+Result<std::unique_ptr<Session>> connect(const RankPlan& plan, Accumulation accumulate);
+
+/// A session that adds in arrival order, and a second transport for the baseline.
 struct Wired {
   std::unique_ptr<Session> session;
   std::unique_ptr<Transport> baseline;

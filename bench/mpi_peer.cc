@@ -132,9 +132,8 @@ int run(int argc, char** argv) {
     return 1;
   }
   std::vector<Samples> arms = collect(*spans);
-  if (gather) {
-    arms.erase(arms.begin());  // the publish
-  }
+  // The publish; or whole minibatches.
+  arms.erase(arms.begin(), arms.begin() + (gather ? 1 : 2));
   if (rank == 0) {
     std::printf("%s\n", to_json({.bench = std::string(argv[1]) + "_beside_mpi",
                                  .ranks = world_size,

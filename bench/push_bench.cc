@@ -24,11 +24,21 @@ Status check_sums(Session& session, const RankTensors& tensors, const GroupSpec&
   return {};
 }
 
+// Leaves the minibatch that a push left open, and looks at what it came to.
+Status leave(Session& session, const RankTensors& tensors, const GroupSpec& group) {
+  if (!session.in_bracket()) {
+    return {};
+  }
+  HEADRACE_TRY(session.finish(0, 0, 0));
+  const auto settled = session.settle();
+  return settled ? check_sums(session, tensors, group) : Status(settled.error());
+}
+
 }  // namespace
 
 Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
   HEADRACE_TRY_ASSIGN(Wired wired, wire(plan));
-  Session& session = *wired.session;
+  HEADRACE_TRY_ASSIGN(const auto reproducible, connect(plan, Accumulation::reproducible));
   RankTensors tensors(plan.group, plan.rank, plan.world_size);
   PackedBaseline baseline(plan.group, plan.rank, plan.world_size, wired.baseline.get());
   const std::vector<std::vector<ShardSource>> sources{
@@ -39,18 +49,28 @@ Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
   const Buffer accumulators(static_cast<std::size_t>(plan.world_size) *
                             tensors.map().accumulator_bytes());
 
-  const auto settle = [&]() -> Status {
-    HEADRACE_TRY(session.finish(0, 0, 0));
-    auto settled = session.settle();
-    return settled ? Status() : Status(settled.error());
-  };
-  const auto open = [&]() -> Status {
-    if (session.in_bracket()) {
-      HEADRACE_TRY(settle());
-      HEADRACE_TRY(check_sums(session, tensors, plan.group));
-    }
+  const auto open = [&](Session& session) -> Status {
     auto epoch = session.open(BracketKind::minibatch, 0, 0, sources);
     return epoch ? Status() : Status(epoch.error());
+  };
+  const auto push_arm = [&](const char* name, Session& session) {
+    return Arm{.name = name,
+               .run = [&] { return session.push(0, gradients); },
+               .prepare = [&]() -> Status {
+                 HEADRACE_TRY(leave(session, tensors, plan.group));
+                 return open(session);
+               }};
+  };
+  const auto minibatch_arm = [&](const char* name, Session& session) {
+    return Arm{.name = name,
+               .run = [&]() -> Status {
+                 HEADRACE_TRY(open(session));
+                 HEADRACE_TRY(session.push(0, gradients));
+                 HEADRACE_TRY(session.finish(0, 0, 0));
+                 const auto settled = session.settle();
+                 return settled ? Status() : Status(settled.error());
+               },
+               .prepare = [&] { return leave(session, tensors, plan.group); }};
   };
   const auto private_accumulate = [&]() -> Status {
     for (int owner = 0; owner < plan.world_size; ++owner) {
@@ -67,13 +87,20 @@ Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
     }
     return {};
   };
-  const std::vector<Arm> arms{
-      {.name = "push", .run = [&] { return session.push(0, gradients); }, .prepare = open},
-      {.name = "packed_baseline",
-       .run = [&] { return baseline.reduce_scatter(gradients, output); },
-       .prepare = nullptr},
-      {.name = "limit", .run = private_accumulate, .prepare = nullptr}};
-  return run_wired(plan, wired, tensors, arms, settle);
+  const std::vector<Arm> arms{minibatch_arm("arrival_minibatch", *wired.session),
+                              minibatch_arm("reproducible_minibatch", *reproducible),
+                              push_arm("arrival", *wired.session),
+                              push_arm("reproducible", *reproducible),
+                              {.name = "packed_baseline",
+                               .run = [&] { return baseline.reduce_scatter(gradients, output); },
+                               .prepare = nullptr},
+                              {.name = "limit", .run = private_accumulate, .prepare = nullptr}};
+  return run_wired(plan, wired, tensors, arms, [&]() -> Status {
+    HEADRACE_TRY(leave(*wired.session, tensors, plan.group));
+    HEADRACE_TRY(leave(*reproducible, tensors, plan.group));
+    reproducible->close();
+    return {};
+  });
 }
 
 }  // namespace headrace::bench

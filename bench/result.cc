@@ -68,6 +68,9 @@ std::string to_json(const CaseResult& result) {
     json["spread"][arm.name] = {rounded(quantile(arm.ms, 0.25) / median(arm.ms)),
                                 rounded(quantile(arm.ms, 0.75) / median(arm.ms))};
   }
+  if (!result.memory.empty()) {
+    json["memory"] = result.memory;
+  }
   json["machine"] = {{"processor", processor()},
                      {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
                      {"isa", to_string(best_isa())}};
@@ -84,6 +87,9 @@ std::string to_text(const CaseResult& result) {
   for (std::size_t i = 1; i < result.arms.size(); ++i) {
     text += fmt::format(", {} {:.2f} ms ({:.2f}x)", result.arms[i].name, median(result.arms[i].ms),
                         ratio(result.arms[i], ours));
+  }
+  for (const auto& [name, bytes] : result.memory) {
+    text += fmt::format(", {} {:.2f} bytes of shared memory a byte of shard", name, bytes);
   }
   return text;
 }

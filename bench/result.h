@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,13 @@ struct CaseResult {
   std::size_t tensors = 0;
   std::string dtype;
   std::vector<Samples> arms;
+  /// Bytes of a rank's shared memory a byte of its shard in the compute dtype, by arm; may be
+  /// empty.
+  std::map<std::string, double> memory = {};
 };
 
 /// One JSON object in one line: bench, case, ms, peers, ratios (a peer's ms over ours), spread
-/// (quartiles of each arm over its median), machine, versions.
+/// (quartiles of each arm over its median), memory where it is given, machine, versions.
 std::string to_json(const CaseResult& result);
 /// The same in one line for people.
 std::string to_text(const CaseResult& result);

@@ -51,9 +51,9 @@ bench::CaseResult describe(const Options& options, const GroupSpec& group, const
 std::vector<bench::Samples> run(
     const Options& options, const GroupSpec& group,
     Result<std::vector<bench::Spans>> (*benchmark)(const bench::RankPlan&)) {
-  // One for the session, one for the baseline's transport.
+  // One a session, one for the baseline's transport.
   std::vector<ForkExchange> exchanges;
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 3; ++i) {
     auto exchange = ForkExchange::make(options.ranks);
     if (!exchange) {
       throw CLI::RuntimeError(exchange.error().describe(), 1);
@@ -89,9 +89,30 @@ void run_gather(const Options& options) {
   print(describe(options, group, "gather", std::move(samples)), options.json);
 }
 
+// Shared memory of a rank over the bytes of its shard.
+double memory_a_shard_byte(const Options& options, const GroupSpec& group,
+                           Accumulation accumulate) {
+  const auto topology = Topology::single_node(options.ranks);
+  if (!topology) {
+    throw CLI::RuntimeError(topology.error().describe(), 1);
+  }
+  const OnDemandPlan plan(*topology, ModelSpec{.groups = {group}},
+                          static_cast<std::size_t>(options.chunk_kib) << 10, accumulate);
+  return static_cast<double>(plan.bytes()) / static_cast<double>(plan.map(0).shard_group_bytes());
+}
+
 void run_push(const Options& options) {
   const GroupSpec group = bench::bench_group(options.mib, dtype_of(options));
-  print(describe(options, group, "push", run(options, group, &bench::push_bench)), options.json);
+  std::vector<bench::Samples> arms = run(options, group, &bench::push_bench);
+  // The first two arms are whole minibatches.
+  std::vector<bench::Samples> minibatches(arms.begin(), arms.begin() + 2);
+  arms.erase(arms.begin(), arms.begin() + 2);
+  bench::CaseResult push = describe(options, group, "push", std::move(arms));
+  for (const Accumulation accumulate : {Accumulation::arrival, Accumulation::reproducible}) {
+    push.memory[to_string(accumulate)] = memory_a_shard_byte(options, group, accumulate);
+  }
+  print(push, options.json);
+  print(describe(options, group, "push_minibatch", std::move(minibatches)), options.json);
 }
 
 }  // namespace

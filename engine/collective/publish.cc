@@ -24,8 +24,9 @@ Status write_shard(const OnDemand& on_demand, std::size_t group,
       });
 }
 
-Status clear_accumulators(const OnDemand& on_demand, std::size_t group) {
-  std::byte* accumulators = on_demand.transport.memory() + on_demand.plan.accumulator_offset(group);
+Status clear_accumulators(const OnDemand& on_demand, std::size_t group, std::size_t slot) {
+  std::byte* accumulators =
+      on_demand.transport.memory() + on_demand.plan.accumulator_offset(group, slot);
   const std::size_t bytes = on_demand.plan.map(group).accumulator_bytes();
   return on_demand.stream.enqueue([accumulators, bytes]() -> Status {
     std::memset(accumulators, 0, bytes);
@@ -37,7 +38,7 @@ Status clear_accumulators(const OnDemand& on_demand, std::size_t group) {
 
 Status publish(const OnDemand& on_demand, const BracketDigest& digest,
                const std::vector<std::vector<ShardSource>>& sources,
-               const std::vector<bool>& dirty) {
+               const std::vector<std::vector<bool>>& dirty) {
   const OnDemandPlan& plan = on_demand.plan;
   const std::vector<int> ranks = plan.topology().rotation(on_demand.rank);
   for (const int source : ranks) {
@@ -53,8 +54,10 @@ Status publish(const OnDemand& on_demand, const BracketDigest& digest,
     HEADRACE_TRY(on_demand.transport.channel(reader).put(on_demand.stream, {&piece, 1}));
   }
   for (std::size_t group = 0; group < plan.groups(); ++group) {
-    if (dirty[group]) {
-      HEADRACE_TRY(clear_accumulators(on_demand, group));
+    for (std::size_t slot = 0; slot < plan.slots(); ++slot) {
+      if (dirty[group][slot]) {
+        HEADRACE_TRY(clear_accumulators(on_demand, group, slot));
+      }
     }
     HEADRACE_TRY(write_shard(on_demand, group, sources[group]));
     for (const int reader : ranks) {

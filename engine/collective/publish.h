@@ -6,13 +6,13 @@
 
 namespace headrace {
 
-/// Zeroes the accumulators of the groups in `dirty`, copies or casts this rank's shards into its
-/// arena, and shows every rank that each group is ready for `digest.epoch`, group after group.
+/// Zeroes the accumulators that `dirty[group][slot]` names, copies or casts this rank's shards into
+/// its arena, and shows every rank that each group is ready for `digest.epoch`, group after group.
 /// First waits until every rank has finished the epoch before, so that nobody still reads or adds.
 /// `sources[g][p]` belongs to parameter p of group g.
 Status publish(const OnDemand& on_demand, const BracketDigest& digest,
                const std::vector<std::vector<ShardSource>>& sources,
-               const std::vector<bool>& dirty);
+               const std::vector<std::vector<bool>>& dirty);
 
 /// Waits until `owner` has published `group` for our epoch and, at the first time in an epoch,
 /// compares its digest.

@@ -9,10 +9,12 @@ Status scatter_accumulate(const OnDemand& on_demand, const BracketDigest& digest
                           std::vector<std::uint64_t>& sent) {
   const OnDemandPlan& plan = on_demand.plan;
   const AddressMap& map = plan.map(group);
-  const AccumulatorRegion region{.offset = plan.accumulator_offset(group),
-                                 .bytes = map.accumulator_bytes(),
-                                 .locks_offset = plan.lock_offset(group),
-                                 .chunk_bytes = plan.chunk_bytes()};
+  const AccumulatorRegion region{
+      .offset = plan.accumulator_offset(group, plan.slot(on_demand.rank)),
+      .bytes = map.accumulator_bytes(),
+      .locks_offset = plan.lock_offset(group),
+      .chunk_bytes = plan.chunk_bytes(),
+      .exclusive = !plan.slots_are_shared()};
   for (const int owner : plan.topology().rotation(on_demand.rank)) {
     HEADRACE_TRY(wait_for_published(on_demand, digest, owner, group));
     std::vector<Addend> addends;

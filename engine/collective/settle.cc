@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstring>
+#include <utility>
+
+#include "collective/sum_slots.h"
 
 namespace headrace {
 
@@ -52,7 +55,10 @@ Result<Settlement> settle(const OnDemand& on_demand, const BracketDigest& digest
     for (std::size_t word = 0; word < mask.size(); ++word) {
       settlement.touched[word] |= mask[word];
     }
+    settlement.touched_by.push_back(std::move(mask));
   }
+  HEADRACE_TRY(sum_slots(on_demand, settlement.touched_by));
+  HEADRACE_TRY(drain(on_demand));
   return settlement;
 }
 

@@ -23,7 +23,8 @@ struct Settlement {
   double loss_sum = 0;
   double weight = 0;
   std::uint64_t flags = 0;
-  std::vector<std::uint64_t> touched;  ///< mask over all parameters
+  std::vector<std::uint64_t> touched;                  ///< mask over all parameters
+  std::vector<std::vector<std::uint64_t>> touched_by;  ///< the same of each rank alone
 };
 
 /// Writes this rank's record into the slot of the epoch at every owner, then shows the epoch.
@@ -32,7 +33,7 @@ Status finish(const OnDemand& on_demand, BracketRecord record,
               std::span<const std::uint64_t> touched, std::span<const std::uint64_t> sent);
 
 /// Waits until every rank's record of the epoch is in and every push that it sent here has been
-/// added.
+/// added; then slot 0 of this rank's accumulators holds the sums.
 Result<Settlement> settle(const OnDemand& on_demand, const BracketDigest& digest);
 
 }  // namespace headrace

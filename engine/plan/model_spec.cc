@@ -41,7 +41,8 @@ Status ModelSpec::validate(int world_size) const {
                                            parameter.name, parameter.rows, parameter.row_elements));
       }
       const std::int64_t padded_rows = ceil_div(parameter.rows, world_size) * world_size;
-      // 4 bytes an element: the fp32 accumulator is the largest thing sized from a parameter.
+      // 4 bytes an element of all ranks: a slot of fp32 accumulators a source is the largest thing
+      // sized from a parameter.
       auto elements = checked_mul(padded_rows, parameter.row_elements);
       auto bytes = elements ? checked_mul(*elements, 4) : elements;
       auto sum = bytes ? checked_add(total, *bytes) : bytes;

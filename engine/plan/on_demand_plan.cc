@@ -6,8 +6,16 @@
 
 namespace headrace {
 
-OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk_bytes)
-    : topology_(topology), model_(std::move(model)), chunk_bytes_(chunk_bytes) {
+const char* to_string(Accumulation accumulation) {
+  return accumulation == Accumulation::arrival ? "arrival" : "reproducible";
+}
+
+OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk_bytes,
+                           Accumulation accumulation)
+    : topology_(topology),
+      model_(std::move(model)),
+      chunk_bytes_(chunk_bytes),
+      accumulation_(accumulation) {
   const auto ranks = static_cast<std::size_t>(topology_.world_size());
   std::size_t parameters = 0;
   for (const GroupSpec& group : model_.groups) {
@@ -31,7 +39,9 @@ OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk
   std::size_t lock_words = 0;
   for (const AddressMap& map : maps_) {
     lock_offsets_.push_back(lock_words * sizeof(std::uint32_t));
-    lock_words += (map.accumulator_bytes() + chunk_bytes_ - 1) / chunk_bytes_;
+    if (slots_are_shared()) {
+      lock_words += (map.accumulator_bytes() + chunk_bytes_ - 1) / chunk_bytes_;
+    }
   }
   const std::size_t locks = take(lock_words * sizeof(std::uint32_t));
   for (std::size_t& offset : lock_offsets_) {
@@ -41,9 +51,27 @@ OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk
     published_.push_back(take(map.published_bytes()));
   }
   for (const AddressMap& map : maps_) {
-    accumulators_.push_back(take(map.accumulator_bytes()));
+    accumulators_.push_back(take(slots() * round_up(map.accumulator_bytes(), k_page)));
   }
   bytes_ = next;
+}
+
+std::size_t OnDemandPlan::slots() const {
+  return slots_are_shared() ? 1 : static_cast<std::size_t>(topology_.world_size());
+}
+
+std::size_t OnDemandPlan::slot(int source) const {
+  return slots_are_shared() ? 0 : static_cast<std::size_t>(source);
+}
+
+std::size_t OnDemandPlan::accumulator_offset(std::size_t group, std::size_t slot) const {
+  return accumulators_[group] + slot * round_up(maps_[group].accumulator_bytes(), k_page);
+}
+
+bool OnDemandPlan::touches(std::span<const std::uint64_t> mask, std::size_t group,
+                           std::size_t parameter) const {
+  const std::size_t bit = first_parameter(group) + parameter;
+  return (mask[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
 std::size_t OnDemandPlan::published_signal(int owner, std::size_t group) const {

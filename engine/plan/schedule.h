@@ -51,7 +51,8 @@ enum class OpKind : std::uint8_t {
   copy,    ///< sources[0] to destination, converted where the dtypes differ, else bytes as they are
   zero,    ///< the destination
   sum,     ///< all sources to the fp32 destination, added in fp32 in the order of `sources`
-  land,    ///< as sum, over the same-offset inbox blocks of all local ranks, to the output
+  land,    ///< as sum, over the same-offset inbox blocks of all local ranks, to the output; where
+           ///< earlier waves have landed, the destination is the first source
   put,     ///< sources[0] of this rank to the same local rank of `peer`'s node: `destination`
   signal,  ///< sets `signal` in the peer's memory to `count`: what this rank did before is there
   credit,  ///< a signal that says: what you gave me has been read, its place is yours again
@@ -151,6 +152,9 @@ struct ScheduleShape {
     return regions[static_cast<std::size_t>(region)];
   }
 };
+
+/// Operations that move data between memories: copies and puts.
+std::size_t descriptors(const RankProgram& program);
 
 const char* to_string(CollectiveKind kind);
 const char* to_string(OpKind kind);

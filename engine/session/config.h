@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "plan/on_demand_plan.h"
 #include "runtime/liveness.h"
 #include "runtime/waiter.h"
 
@@ -20,6 +21,7 @@ struct SessionConfig {
   WaitConfig wait;
   Milliseconds bootstrap{60'000};                   ///< longest wait for peers at connect
   std::size_t chunk_bytes = std::size_t{64} << 10;  ///< of fp32 accumulators under one lock
+  Accumulation accumulate = Accumulation::arrival;  ///< must agree on every rank
   std::size_t trace_events =
       65'536;  ///< kept between two drains; later ones are counted as dropped
   std::function<bool()> interrupted;  ///< true ends a wait; may be empty

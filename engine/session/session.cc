@@ -26,6 +26,11 @@ std::string summary(const ModelSpec& model) {
                      model.parameter_count(), elements);
 }
 
+std::string fingerprint(const SessionConfig& config) {
+  return fmt::format("{}{}accumulate={}", config.fingerprint, config.fingerprint.empty() ? "" : " ",
+                     to_string(config.accumulate));
+}
+
 }  // namespace
 
 Session::Session(const SessionConfig& config, OnDemandPlan plan,
@@ -35,7 +40,7 @@ Session::Session(const SessionConfig& config, OnDemandPlan plan,
       transport_(std::move(transport)),
       trace_(config.trace_events),
       owner_pid_(::getpid()),
-      dirty_(plan_.groups(), false),
+      dirty_(plan_.groups(), std::vector<bool>(plan_.slots(), false)),
       touched_(plan_.touched_words(), 0),
       sent_(static_cast<std::size_t>(config.world_size), 0) {
   digest_.model = plan_.model().digest();
@@ -56,11 +61,11 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
   }
   HEADRACE_TRY(model.validate(config.world_size));
   HEADRACE_TRY_ASSIGN(const Topology topology, Topology::single_node(config.world_size));
-  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes);
+  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate);
   const TransportConfig transport_config{.identity = {.rank = config.rank,
                                                       .world_size = config.world_size,
                                                       .version = HEADRACE_VERSION,
-                                                      .fingerprint = config.fingerprint,
+                                                      .fingerprint = fingerprint(config),
                                                       .model = plan.model().digest(),
                                                       .model_text = summary(plan.model())},
                                          .memory_bytes = plan.bytes(),
@@ -177,7 +182,7 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
   phase_ = Phase::open;
   published_once_ = true;
   counters_.publish_bytes += bytes;
-  dirty_.assign(plan_.groups(), false);
+  dirty_.assign(plan_.groups(), std::vector<bool>(plan_.slots(), false));
   std::fill(touched_.begin(), touched_.end(), 0);
   return digest_.epoch;
 }
@@ -244,16 +249,22 @@ Result<Settlement> Session::settle() {
   auto settled = traced("settle", -1, 0, [&] { return headrace::settle(on_demand(), digest_); });
   if (settled) {
     phase_ = Phase::idle;
-    for (std::size_t group = 0; group < plan_.groups(); ++group) {
+    mark_dirty(settled->touched_by);
+  }
+  return settled;
+}
+
+void Session::mark_dirty(const std::vector<std::vector<std::uint64_t>>& touched_by) {
+  for (std::size_t group = 0; group < plan_.groups(); ++group) {
+    for (int source = 0; source < config_.world_size; ++source) {
       for (std::size_t p = 0; p < plan_.map(group).parameters(); ++p) {
-        const std::size_t bit = plan_.first_parameter(group) + p;
-        if ((settled->touched[bit / 64] >> (bit % 64) & 1) != 0) {
-          dirty_[group] = true;
+        if (plan_.touches(touched_by[static_cast<std::size_t>(source)], group, p)) {
+          dirty_[group][plan_.slot(source)] = true;
+          dirty_[group][0] = true;  // holds the sum
         }
       }
     }
   }
-  return settled;
 }
 
 Status Session::collect(std::size_t group, std::size_t parameter, void* destination, DType dtype,
@@ -264,7 +275,7 @@ Status Session::collect(std::size_t group, std::size_t parameter, void* destinat
   }
   const AddressMap& map = plan_.map(group);
   const std::byte* sum =
-      transport_->memory() + plan_.accumulator_offset(group) + map.accumulator_offset(parameter);
+      transport_->memory() + plan_.accumulator_offset(group, 0) + map.accumulator_offset(parameter);
   write_scaled(destination, dtype, reinterpret_cast<const float*>(sum), scale,
                map.shard_elements(parameter, config_.rank), add);
   return {};

@@ -85,6 +85,8 @@ class Session {
   Session(const SessionConfig& config, OnDemandPlan plan, std::unique_ptr<Transport> transport);
 
   OnDemand on_demand();
+  /// Remembers which accumulators are no longer zero.
+  void mark_dirty(const std::vector<std::vector<std::uint64_t>>& touched_by);
   Status require(Phase phase, const char* call) const;
   Status require_group(std::size_t group, const char* call) const;
   /// Runs the body, records the event, and ends the session where the error is larger than the
@@ -103,9 +105,10 @@ class Session {
   Phase phase_ = Phase::idle;
   BracketDigest digest_;
   bool published_once_ = false;
-  std::vector<bool> dirty_;             ///< by group: accumulators to zero at the next publish
-  std::vector<std::uint64_t> touched_;  ///< parameters that this rank pushed in this bracket
-  std::vector<std::uint64_t> sent_;     ///< pushes to each owner since connect
+  std::vector<std::vector<bool>> dirty_;  ///< [group][slot] of accumulators to zero at the next
+                                          ///< publish
+  std::vector<std::uint64_t> touched_;    ///< parameters that this rank pushed in this bracket
+  std::vector<std::uint64_t> sent_;       ///< pushes to each owner since connect
 };
 
 }  // namespace headrace

@@ -26,13 +26,14 @@ struct Addend {
   std::size_t count = 0;
 };
 
-/// The peer's accumulators of one group: [offset, offset + bytes), one 32-bit lock word for every
-/// `chunk_bytes`.
+/// The peer's accumulators of one group to which a source adds: [offset, offset + bytes), one
+/// 32-bit lock word for every `chunk_bytes`.
 struct AccumulatorRegion {
   std::size_t offset = 0;
   std::size_t bytes = 0;
   std::size_t locks_offset = 0;
   std::size_t chunk_bytes = 0;
+  bool exclusive = false;  ///< this rank alone adds to it, and locks nothing
 };
 
 /// One-sided operations on one peer's symmetric memory, in stream order. A signal becomes visible

@@ -69,6 +69,10 @@ Status MappedChannel::accumulate(Stream& stream, const AccumulatorRegion& region
   }
   return stream.enqueue([this, region,
                          sorted = std::vector(addends.begin(), addends.end())]() -> Status {
+    if (region.exclusive) {
+      add_chunk(peer_memory_, sorted, region.offset, region.offset + region.bytes);
+      return {};
+    }
     ChunkLocks locks(
         reinterpret_cast<std::atomic<std::uint32_t>*>(peer_memory_ + region.locks_offset), rank_);
     const std::size_t first = (sorted.front().remote_offset - region.offset) / region.chunk_bytes;

@@ -60,6 +60,9 @@ void bind_specs(nb::module_& module) {
   nb::enum_<BracketKind>(module, "BracketKind")
       .value("minibatch", BracketKind::minibatch)
       .value("evaluation", BracketKind::evaluation);
+  nb::enum_<Accumulation>(module, "Accumulation")
+      .value("arrival", Accumulation::arrival)
+      .value("reproducible", Accumulation::reproducible);
   nb::class_<ParameterSpec>(module, "ParameterSpec")
       .def(
           "__init__",
@@ -117,6 +120,7 @@ void bind_config(nb::module_& module) {
       .def_rw("world_size", &SessionConfig::world_size)
       .def_rw("fingerprint", &SessionConfig::fingerprint)
       .def_rw("chunk_bytes", &SessionConfig::chunk_bytes)
+      .def_rw("accumulate", &SessionConfig::accumulate)
       .def_rw("trace_events", &SessionConfig::trace_events)
       .def_prop_rw("silence_seconds", silence.first, silence.second)
       .def_prop_rw("no_progress_seconds", progress.first, progress.second)
@@ -149,8 +153,7 @@ std::vector<std::vector<bool>> touched_by_group(const Session& session,
   for (std::size_t group = 0; group < session.plan().groups(); ++group) {
     std::vector<bool>& flags = touched.emplace_back();
     for (std::size_t p = 0; p < session.plan().map(group).parameters(); ++p) {
-      const std::size_t bit = session.plan().first_parameter(group) + p;
-      flags.push_back((settlement.touched[bit / 64] >> (bit % 64) & 1) != 0);
+      flags.push_back(session.plan().touches(settlement.touched, group, p));
     }
   }
   return touched;
@@ -224,6 +227,8 @@ void bind_class(nb::module_& module) {
       .def("counters", &Session::counters)
       .def_prop_ro("rank", &Session::rank)
       .def_prop_ro("world_size", &Session::world_size)
+      .def_prop_ro("accumulation",
+                   [](const Session& session) { return session.plan().accumulation(); })
       .def_prop_ro("epoch", &Session::epoch)
       .def_prop_ro("in_bracket", &Session::in_bracket);
 }

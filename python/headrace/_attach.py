@@ -11,6 +11,7 @@ from headrace.fsdp2.sharded_model import ShardedModel
 from headrace.rendezvous import Rendezvous, default_group
 
 _modes = ("on-demand",)
+_accumulations = tuple(_engine.Accumulation.__members__)
 _session_settings = (
     "silence_seconds",
     "no_progress_seconds",
@@ -25,6 +26,7 @@ def attach(
     mode: str = "on-demand",
     group: dist.ProcessGroup | None = None,
     *,
+    accumulate: str = "arrival",
     keep_freed_pages: bool = True,
     **config: float,
 ) -> Engine:
@@ -33,8 +35,10 @@ def attach(
     steps.
 
     `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
-    same ranks. `keep_freed_pages` keeps freed memory of the whole process resident, without which
-    every gather would fault its pages in again. `config` sets fields of SessionConfig:
+    same ranks. `accumulate` is "arrival" (gradients are added as they arrive: correct to rounding)
+    or "reproducible" (the same bits in any order of arrival, for N fp32 accumulators of the shard
+    in place of one). `keep_freed_pages` keeps freed memory of the whole process resident, without
+    which every gather would fault its pages in again. `config` sets fields of SessionConfig:
     silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes, trace_events.
 
     Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
@@ -48,7 +52,7 @@ def attach(
         hooks = fsdp2.hooks()  # first: another torch may lack what the rest looks at
         sharded = ShardedModel(model)
         meeting = _meeting_group(sharded, group) or meeting
-        _check_arguments(mode, config)
+        _check_arguments(mode, accumulate, config)
         sharded.initialise()
         _check_group(sharded, group)
         for param_group in sharded.groups:
@@ -64,6 +68,7 @@ def attach(
         if name in config and problem is None:
             setattr(settings, name, config[name])
     _agree(rendezvous, problem, settings.bootstrap_seconds)
+    settings.accumulate = _engine.Accumulation[accumulate]
     settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
     session = _engine.Session.connect(settings, sharded.specs(), rendezvous.exchange)
     if keep_freed_pages:
@@ -71,9 +76,13 @@ def attach(
     return Engine(sharded, session, hooks, int(settings.trace_events))
 
 
-def _check_arguments(mode: str, config: dict[str, float]) -> None:
+def _check_arguments(mode: str, accumulate: str, config: dict[str, float]) -> None:
     if mode not in _modes:
         raise OperationError(f"mode={mode!r}: the modes are {', '.join(map(repr, _modes))}")
+    if accumulate not in _accumulations:
+        raise OperationError(
+            f"accumulate={accumulate!r}: choose from {', '.join(map(repr, _accumulations))}"
+        )
     unknown = sorted(set(config) - set(_session_settings))
     if unknown:
         raise OperationError(

@@ -11,6 +11,12 @@ class BracketKind(Enum):
     minibatch = 0
     evaluation = 1
 
+class Accumulation(Enum):
+    """In which order an owner adds what ranks push to it."""
+
+    arrival = 0
+    reproducible = 1
+
 class ParameterSpec:
     """A parameter of shape (rows, row_elements); dtype is the compute dtype, as it travels."""
 
@@ -35,6 +41,7 @@ class SessionConfig:
     no_progress_seconds: float  # 1800: longest single wait
     bootstrap_seconds: float  # 60: longest wait for peers at connect
     chunk_bytes: int  # 65536: of fp32 accumulators under one lock
+    accumulate: Accumulation  # arrival; must agree on every rank
     trace_events: int  # 65536: how many trace events are kept between two drains
     def __init__(self, rank: int, world_size: int) -> None: ...
 
@@ -141,6 +148,7 @@ class Session:
     def counters(self) -> Counters: ...
     rank: int
     world_size: int
+    accumulation: Accumulation
     epoch: int
     in_bracket: bool
 

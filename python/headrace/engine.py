@@ -274,6 +274,7 @@ class Engine:
             end - begin,
             traffic,
             counters.arena_bytes,
+            self._session.accumulation.name,
         )
         self._brackets.append(
             {

@@ -48,6 +48,7 @@ class Report:
     gathers: int
     pushes: int
     arena_bytes: int  # shared memory that this rank holds for the session
+    accumulate: str  # "arrival" | "reproducible"
 
     @classmethod
     def make(
@@ -59,6 +60,7 @@ class Report:
         elapsed_ns: int,
         traffic: Traffic,
         arena_bytes: int,
+        accumulate: str,
     ) -> "Report":
         return cls(
             kind=kind,
@@ -76,6 +78,7 @@ class Report:
             gathers=traffic.gathers,
             pushes=traffic.pushes,
             arena_bytes=arena_bytes,
+            accumulate=accumulate,
         )
 
     def as_dict(self) -> dict[str, Any]:

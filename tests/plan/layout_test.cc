@@ -107,43 +107,77 @@ TEST(OnDemandPlanTest, every_place_of_the_arena_belongs_to_one_thing) {
   for (int world = 1; world <= 8; ++world) {
     const ModelSpec model{
         .groups = {group_of(7, 3), {.name = "empty", .parameters = {}}, group_of(100, 64)}};
-    const OnDemandPlan plan(Topology::single_node(world).value(), model, 256);
-    struct Place {
-      std::size_t begin;
-      std::size_t end;
-    };
-    std::vector<Place> places{{plan.liveness_offset(), k_page}};
-    const auto add = [&places](std::size_t begin, std::size_t bytes) {
-      places.push_back({begin, begin + bytes});
-    };
-    for (int rank = 0; rank < world; ++rank) {
+    for (const Accumulation accumulation : {Accumulation::arrival, Accumulation::reproducible}) {
+      const OnDemandPlan plan(Topology::single_node(world).value(), model, 256, accumulation);
+      struct Place {
+        std::size_t begin;
+        std::size_t end;
+      };
+      std::vector<Place> places{{plan.liveness_offset(), k_page}};
+      const auto add = [&places](std::size_t begin, std::size_t bytes) {
+        places.push_back({begin, begin + bytes});
+      };
+      for (int rank = 0; rank < world; ++rank) {
+        for (std::size_t group = 0; group < plan.groups(); ++group) {
+          add(plan.published_signal(rank, group), k_signal_bytes);
+        }
+        add(plan.record_signal(rank), k_signal_bytes);
+        add(plan.added_signal(rank), k_signal_bytes);
+        for (std::uint64_t epoch : {6, 7}) {
+          add(plan.digest_offset(rank, epoch), OnDemandPlan::k_digest_bytes);
+          add(plan.record_offset(rank, epoch),
+              OnDemandPlan::k_record_bytes + plan.touched_words() * sizeof(std::uint64_t));
+        }
+      }
       for (std::size_t group = 0; group < plan.groups(); ++group) {
-        add(plan.published_signal(rank, group), k_signal_bytes);
+        if (plan.slots_are_shared()) {
+          const std::size_t chunks = (plan.map(group).accumulator_bytes() + 255) / 256;
+          add(plan.lock_offset(group), chunks * sizeof(std::uint32_t));
+        }
+        add(plan.published_shard_offset(group), plan.map(group).published_bytes());
+        for (std::size_t slot = 0; slot < plan.slots(); ++slot) {
+          add(plan.accumulator_offset(group, slot), plan.map(group).accumulator_bytes());
+        }
       }
-      add(plan.record_signal(rank), k_signal_bytes);
-      add(plan.added_signal(rank), k_signal_bytes);
-      for (std::uint64_t epoch : {6, 7}) {
-        add(plan.digest_offset(rank, epoch), OnDemandPlan::k_digest_bytes);
-        add(plan.record_offset(rank, epoch),
-            OnDemandPlan::k_record_bytes + plan.touched_words() * sizeof(std::uint64_t));
+      std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+        return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+      });
+      for (std::size_t i = 1; i < places.size(); ++i) {
+        ASSERT_LE(places[i - 1].end, places[i].begin) << "world " << world;
       }
+      ASSERT_LE(places.back().end, plan.bytes());
+      ASSERT_EQ(plan.bytes() % k_page, 0U);
+      ASSERT_EQ(plan.digest_offset(0, 2), plan.digest_offset(0, 4))
+          << "two slots, by the epoch's parity";
     }
-    for (std::size_t group = 0; group < plan.groups(); ++group) {
-      const std::size_t chunks = (plan.map(group).accumulator_bytes() + 255) / 256;
-      add(plan.lock_offset(group), chunks * sizeof(std::uint32_t));
-      add(plan.published_shard_offset(group), plan.map(group).published_bytes());
-      add(plan.accumulator_offset(group), plan.map(group).accumulator_bytes());
+  }
+}
+
+TEST(OnDemandPlanTest, reproducible_adds_one_slot_of_accumulators_a_further_source) {
+  const ModelSpec model{
+      .groups = {group_of(7, 3), {.name = "empty", .parameters = {}}, group_of(100, 64)}};
+  for (int world = 1; world <= k_largest_world; ++world) {
+    const auto plan = [&](Accumulation accumulation) {
+      return OnDemandPlan(Topology::single_node(world).value(), model, 4096, accumulation);
+    };
+    const OnDemandPlan arrival = plan(Accumulation::arrival);
+    const OnDemandPlan reproducible = plan(Accumulation::reproducible);
+    ASSERT_EQ(arrival.slots(), 1U);
+    ASSERT_EQ(reproducible.slots(), static_cast<std::size_t>(world));
+    std::size_t slot_bytes = 0;
+    std::size_t chunks = 0;
+    for (std::size_t group = 0; group < model.groups.size(); ++group) {
+      slot_bytes += round_up(arrival.map(group).accumulator_bytes(), k_page);
+      chunks += (arrival.map(group).accumulator_bytes() + 4095) / 4096;
     }
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-    });
-    for (std::size_t i = 1; i < places.size(); ++i) {
-      ASSERT_LE(places[i - 1].end, places[i].begin) << "world " << world;
+    const std::size_t locks = round_up(chunks * sizeof(std::uint32_t), k_page);
+    ASSERT_EQ(reproducible.bytes() + locks,
+              arrival.bytes() + (static_cast<std::size_t>(world) - 1) * slot_bytes)
+        << "world " << world;
+    for (int source = 0; source < world; ++source) {
+      ASSERT_EQ(arrival.slot(source), 0U);
+      ASSERT_EQ(reproducible.slot(source), static_cast<std::size_t>(source));
     }
-    ASSERT_LE(places.back().end, plan.bytes());
-    ASSERT_EQ(plan.bytes() % k_page, 0U);
-    ASSERT_EQ(plan.digest_offset(0, 2), plan.digest_offset(0, 4))
-        << "two slots, by the epoch's parity";
   }
 }
 

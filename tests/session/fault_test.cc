@@ -79,9 +79,10 @@ struct Seat {
 // The victim runs two whole minibatches and then `last_words`; survivors train on until they get an
 // error, which must name the victim within `limit` of being in a call.
 void expect_survivors_name_the_victim(PeerGroup group, const std::function<void(Seat&)>& last_words,
-                                      Milliseconds limit, const std::string& expected_words) {
+                                      Milliseconds limit, const std::string& expected_words,
+                                      const SessionConfig& config = {}) {
   run_ranks(group, [&](const Rank& self) {
-    auto session = connect(self, model());
+    auto session = connect(self, model(), config);
     ASSERT_TRUE(session) << session.error().describe();
     const auto values = integer_values(model(), 3);
     const Shards shards((*session)->plan(), self.rank, values);
@@ -121,10 +122,10 @@ class KilledRankTest : public ::testing::TestWithParam<int> {
           << "sanitizers take the signals that these tests die by; the release suite runs them";
     }
   }
-  void expect(const std::function<void(Seat&)>& last_words) {
+  void expect(const std::function<void(Seat&)>& last_words, const SessionConfig& config = {}) {
     PeerGroup group = processes(GetParam());
     group.expected_to_die = {k_victim};
-    expect_survivors_name_the_victim(group, last_words, Milliseconds(5000), "rank 1 died");
+    expect_survivors_name_the_victim(group, last_words, Milliseconds(5000), "rank 1 died", config);
   }
 };
 
@@ -149,6 +150,18 @@ TEST_P(KilledRankTest, inside_push_while_it_holds_a_lock) {
     ASSERT_TRUE(seat.open());
     (void)seat.session.push(0, {{.parameter = 0, .address = memory_that_kills()}});
   });
+}
+
+TEST_P(KilledRankTest, inside_push_into_its_own_slot) {
+  SessionConfig config;
+  config.accumulate = Accumulation::reproducible;
+  expect(
+      [](Seat& seat) {
+        ASSERT_TRUE(seat.open());
+        ASSERT_TRUE(seat.push());  // a whole microbatch before the one it dies in
+        (void)seat.session.push(0, {{.parameter = 0, .address = memory_that_kills()}});
+      },
+      config);
 }
 
 TEST_P(KilledRankTest, inside_settle) {

@@ -147,6 +147,46 @@ TEST_P(Conformance, accumulate_adds_each_contribution_once_whoever_adds_at_the_s
   });
 }
 
+TEST_P(Conformance, accumulate_into_a_region_of_ones_own_adds_once_and_needs_no_lock) {
+  run_ranks(group(), [](const Rank& self) {
+    auto transport = self.transport();
+    ASSERT_TRUE(transport) << transport.error().describe();
+    InlineStream stream;
+    constexpr std::size_t count = 300;
+    // Each source's region lies behind the one before; what a lock would be is not zero.
+    const AccumulatorRegion region{
+        .offset = k_data + static_cast<std::size_t>(self.rank) * count * 4,
+        .bytes = count * 4,
+        .locks_offset = k_locks,
+        .chunk_bytes = 256,
+        .exclusive = true};
+    std::memset((*transport)->memory() + k_locks, 0xff, 256);
+    meet(**transport, stream, self, 1);
+    std::vector<float> values(count - 1);
+    std::iota(values.begin(), values.end(), static_cast<float>(self.rank));
+    const Addend addend{.remote_offset = region.offset + 4,
+                        .local = values.data(),
+                        .dtype = DType::float32,
+                        .count = values.size()};
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      for (int peer = 0; peer < self.world_size; ++peer) {
+        ASSERT_TRUE((*transport)->channel(peer).accumulate(stream, region, {&addend, 1}));
+      }
+    }
+    meet(**transport, stream, self, 2);
+    const auto* sums = reinterpret_cast<const float*>((*transport)->memory() + k_data);
+    for (int source = 0; source < self.world_size; ++source) {
+      const float* slot = sums + static_cast<std::size_t>(source) * count;
+      EXPECT_EQ(slot[0], 0.0F);
+      for (std::size_t i = 0; i + 1 < count; ++i) {
+        ASSERT_EQ(slot[1 + i], 3.0F * static_cast<float>(source + static_cast<int>(i)))
+            << "source " << source << " element " << i;
+      }
+    }
+    meet(**transport, stream, self, 3);
+  });
+}
+
 TEST_P(Conformance, a_wait_for_a_rank_that_left_names_it) {
   if (std::get<1>(GetParam()) == 1) {
     return;  // a rank alone has nobody to wait for
