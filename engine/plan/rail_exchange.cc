@@ -1,9 +1,13 @@
 #include "plan/rail_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace headrace {
 namespace {
+
+// Calls in flight: outbox and spare have so many banks.
+constexpr std::uint32_t k_call_banks = 2;
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -22,8 +26,7 @@ RailExchange::RailExchange(const ReduceScatterLayout& layout, int rank, ProgramB
       summed_(at(waves_.remote_blocks())),
       own_summed_(at(waves_.options().passes)),
       emptied_(at(layout.outbox_blocks())),
-      landed_(at(waves_.total_waves())),
-      given_back_(at(waves_.total_waves())) {}
+      landed_(at(waves_.total_waves())) {}
 
 void RailExchange::run() {
   wait_for_banks();
@@ -61,7 +64,6 @@ void RailExchange::run() {
     share(index);
     land(index);
   }
-  give_back(waves_.total_waves() - 1);
   give_back_all();
   reduction_.end();
 }
@@ -69,13 +71,13 @@ void RailExchange::run() {
 // --- Read phase ---
 
 void RailExchange::wait_for_banks() {
-  for (int contributor = 1; contributor < topology_.nodes(); ++contributor) {
-    const int destination = square_.destination(node_, contributor);
-    builder_.wait_back(Lane::local, rail_peer(destination), signals_.inbox_free(destination), 2);
-  }
-  if (!is_alone()) {
+  if (is_alone()) {
+    const int destination = square_.destination(node_, topology_.nodes() - 1);
+    builder_.wait_back(Lane::local, rail_peer(destination), signals_.inbox_free(destination),
+                       k_call_banks);
+  } else {
     const int other = others().front();
-    builder_.wait_back(Lane::local, local_peer(other), signals_.wave_landed(other), 2);
+    builder_.wait_back(Lane::local, local_peer(other), signals_.wave_landed(other), k_call_banks);
   }
 }
 
@@ -157,11 +159,9 @@ void RailExchange::copy_own(int wave) {
   if (rows == 0) {
     return;
   }
-  Positions after = generation_free(wave);
-  after.insert(after.end(), own_summed_[at(pass)].begin(), own_summed_[at(pass)].end());
   builder_.add({.kind = OpKind::copy,
                 .lane = Lane::network,
-                .after = std::move(after),
+                .after = own_summed_[at(pass)],
                 .destination = layout_.inbox(local_, waves_.generation(wave), sub_slice, 0, 0),
                 .sources = {layout_.spare(local_, pass, 0, 0)},
                 .rows = at(rows),
@@ -175,10 +175,8 @@ void RailExchange::zero_stale(int wave) {
     const int rows =
         layout_.output().ranks_with(part, topology_.rank_of(node_, 0), topology_.local_ranks());
     if (rows > 0) {
-      Positions after = generation_free(wave);
       builder_.add({.kind = OpKind::zero,
                     .lane = Lane::network,
-                    .after = std::move(after),
                     .destination = layout_.inbox(local_, waves_.generation(wave), sub_slice, 0, 0),
                     .rows = at(rows),
                     .elements = part.elements()});
@@ -238,48 +236,39 @@ void RailExchange::land(int wave, int sub_slice) {
 // --- Giving back ---
 
 void RailExchange::give_back(int wave) {
-  Positions after = landed_[at(wave)];
-  for (const int other : others()) {
-    builder_.wait(Lane::complete, local_peer(other), signals_.wave_landed(other),
-                  static_cast<std::uint32_t>(wave + 1), std::exchange(after, {}));
-  }
   const int next = wave + waves_.generations();
-  if (next < waves_.total_waves()) {
-    const Wave& writers = wave_at(next);
-    for (int i = 0; i < writers.contributors; ++i) {
-      const int source = square_.source(node_, writers.first + i);
-      if (source != node_) {
-        builder_.raise(OpKind::credit, Lane::complete, rail_peer(source),
-                       signals_.inbox_free(node_), std::exchange(after, {}));
-      }
-    }
+  if (next >= waves_.total_waves() || wave_at(next).rounds == 0) {
+    return;
   }
-  given_back_[at(wave)] = builder_.last(Lane::complete);
-  not_given_back_ = std::move(after);
+  Positions after = wait_for_landings(wave);
+  const Wave& writers = wave_at(next);
+  const int end = std::min(writers.first + writers.contributors, topology_.nodes());
+  for (int contributor = writers.first; contributor < end; ++contributor) {
+    const int source = square_.source(node_, contributor);
+    builder_.raise(OpKind::credit, Lane::complete, rail_peer(source), signals_.inbox_free(node_),
+                   std::exchange(after, {}));
+  }
 }
 
 void RailExchange::give_back_all() {
+  Positions after = wait_for_landings(waves_.total_waves() - 1);
   for (int contributor = 1; contributor < topology_.nodes(); ++contributor) {
     const int source = square_.source(node_, contributor);
     builder_.raise(OpKind::credit, Lane::complete, rail_peer(source), signals_.inbox_free(node_),
-                   std::exchange(not_given_back_, {}));
+                   std::exchange(after, {}));
     const int destination = square_.destination(node_, contributor);
     builder_.expect(rail_peer(destination), signals_.inbox_free(destination),
                     credits(waves_.options().passes - 1, contributor) + 1);
   }
 }
 
-std::vector<std::uint32_t> RailExchange::generation_free(int wave) {
-  const int before = wave - waves_.generations();
-  if (before >= 0) {
-    return given_back_[at(before)];
+std::vector<std::uint32_t> RailExchange::wait_for_landings(int wave) {
+  Positions after = landed_[at(wave)];
+  for (const int other : others()) {
+    builder_.wait(Lane::complete, local_peer(other), signals_.wave_landed(other),
+                  static_cast<std::uint32_t>(wave + 1), std::exchange(after, {}));
   }
-  if (!std::exchange(inbox_awaited_, true)) {
-    for (const int other : others()) {
-      builder_.wait_back(Lane::network, local_peer(other), signals_.wave_landed(other), 1);
-    }
-  }
-  return {};
+  return after;
 }
 
 // --- Names and numbers ---

@@ -18,12 +18,15 @@ namespace headrace {
 /// Network phase, lane `network`, wave after wave: rounds of puts; what no contributor of the wave
 /// fills is zeroed, the own partial copied to the inbox; local ranks tell each other that the wave
 /// is whole, and each lands its own rows of it. Lane `complete`: once all of the node have landed a
-/// wave, its inbox generation is free for the contributors of the wave after the next.
+/// wave, its inbox generation is free for the remote contributors of the wave after the next.
 ///
-/// The outbox and the spare are written in call e after the inboxes of call e - 2 were given back
-/// (and, for the spare, after the node landed): then whatever call e - 2 had there is read. With
-/// one rank a node no other rank sees the own copy, so it comes before the last put of its pass,
-/// and what that put's receiver gives back says that it is done.
+/// What needs no wait of its own:
+/// - zeros and the own copy find their generation free. In a call's first wave something arrives,
+///   which was sent when the whole inbox was free; and that the local ranks found a wave whole says
+///   that they had landed the wave before it.
+/// - the outbox and the spare of call e are read by the network phase of call e - 2. Where another
+///   local rank has landed the last wave of that call, the network phase has got there too. With
+///   one rank a node the receiver of the last put says so, if the own copy comes before that put.
 class RailExchange {
  public:
   /// Refers to its arguments.
@@ -50,8 +53,8 @@ class RailExchange {
   void give_back(int wave);
   void give_back_all();
 
-  /// What the first write to a generation in this wave comes after. Waits for earlier calls.
-  std::vector<std::uint32_t> generation_free(int wave);
+  /// In lane `complete`. Returns what is still to come before the next operation there.
+  std::vector<std::uint32_t> wait_for_landings(int wave);
   /// Partials that the rank sends, in order: by pass, then by contributor.
   int partial(int pass, int contributor) const;
   std::vector<OwnedSum> owned(int contributor, int pass, int destination) const;
@@ -79,15 +82,12 @@ class RailExchange {
   int local_;
   int partials_read_ = 0;
   int partials_sent_ = 0;
-  bool inbox_awaited_ = false;
   bool consumed_ = false;
   using Positions = std::vector<std::uint32_t>;
   std::vector<Positions> summed_;      ///< by partial
   std::vector<Positions> own_summed_;  ///< by pass
   std::vector<Positions> emptied_;     ///< by outbox block: its last put
   std::vector<Positions> landed_;      ///< by wave
-  std::vector<Positions> given_back_;  ///< by wave
-  Positions not_given_back_;           ///< landed, but no credit has said so yet
 };
 
 }  // namespace headrace

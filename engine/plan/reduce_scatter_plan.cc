@@ -47,12 +47,7 @@ Result<RankProgram> reduce_scatter_program(const Topology& topology, const Group
   } else {
     RailExchange(layout, rank, builder).run();
   }
-  std::vector<std::uint32_t> after;
-  for (const Lane lane : {Lane::local, Lane::network}) {
-    const std::vector<std::uint32_t> last = builder.last(lane);
-    after.insert(after.end(), last.begin(), last.end());
-  }
-  builder.mark(Lane::complete, Milestone::complete, std::move(after));
+  builder.mark(Lane::complete, Milestone::complete, builder.last(Lane::local));
   return std::move(builder).take();
 }
 
