@@ -167,7 +167,7 @@ class ShardedModel:
             if first is not None and mesh != first:
                 raise OperationError(
                     f"group '{self.group_name(group)}' is sharded over ranks {mesh} and another "
-                    f"over {first}: one engine needs one mesh for the whole model"
+                    f"over {first}: one engine needs one shard mesh for the whole model"
                 )
             first = mesh
             for param in group.fsdp_params:
