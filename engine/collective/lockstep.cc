@@ -124,27 +124,41 @@ Status Lockstep::begin(CallDigest digest) {
   return {};
 }
 
+// The text names this rank by its number, since peers are told it too.
 Status Lockstep::compare(int peer, const CallDigest& theirs, const CallDigest& ours) const {
   const auto differs = [peer](std::string what) {
     return Error{.scope = Scope::session, .message = std::move(what), .rank = peer};
   };
+  const std::string& group = plan_->model().groups[ours.group].name;
+  if (theirs.number != ours.number || theirs.group >= plan_->groups()) {
+    return differs(fmt::format(
+        "rank {} signalled its call {} to rank {}, but what it wrote describes call {}: the "
+        "transport lost or reordered data",
+        peer, ours.number, rank_, theirs.number));
+  }
   if (theirs.kind != ours.kind || theirs.group != ours.group) {
     return differs(fmt::format(
-        "rank {} is in a {} of group '{}' where this rank is in a {} of group '{}'; in lockstep "
+        "rank {} is in a {} of group '{}' where rank {} is in a {} of group '{}'; in lockstep "
         "all ranks must run the same layers in the same order, the same number of times",
-        peer, name_of(theirs.kind), plan_->model().groups[theirs.group].name, name_of(ours.kind),
-        plan_->model().groups[ours.group].name));
+        peer, name_of(theirs.kind), plan_->model().groups[theirs.group].name, rank_,
+        name_of(ours.kind), group));
   }
   if (theirs.gradients != ours.gradients) {
-    return differs(fmt::format(
-        "rank {} has gradients of other parameters of group '{}', or in other dtypes, than this "
-        "rank; in lockstep every rank must use the same parameters",
-        peer, plan_->model().groups[ours.group].name));
+    return differs(
+        fmt::format("rank {} has gradients of other parameters of group '{}', or in other dtypes, "
+                    "than rank {}; in lockstep every rank must use the same parameters",
+                    peer, group, rank_));
   }
-  if (theirs.alpha != ours.alpha || theirs.accumulate != ours.accumulate) {
-    return differs(fmt::format(
-        "rank {} scales the gradients of group '{}' by {} where this rank scales them by {}", peer,
-        plan_->model().groups[ours.group].name, theirs.alpha, ours.alpha));
+  if (theirs.alpha != ours.alpha) {
+    return differs(
+        fmt::format("rank {} scales the gradients of group '{}' by {} where rank {} scales them by "
+                    "{}",
+                    peer, group, theirs.alpha, rank_, ours.alpha));
+  }
+  if (theirs.accumulate != ours.accumulate) {
+    return differs(fmt::format("rank {} {} the gradients of group '{}' where rank {} {} them", peer,
+                               theirs.accumulate != 0 ? "adds up" : "replaces", group, rank_,
+                               ours.accumulate != 0 ? "adds up" : "replaces"));
   }
   return {};
 }
