@@ -102,7 +102,7 @@ class Seat {
   /// Rank r gives r + 1 times the values.
   Status reduce_scatter(std::size_t group, float alpha = 1.0F,
                         const std::vector<std::size_t>& parameters = {0, 1},
-                        DType dtype = DType::float32) {
+                        DType dtype = DType::float32, bool earlier = false) {
     const AddressMap& map = session_->plan().map(group);
     std::vector<std::vector<float>> gradients;
     std::vector<GradientSource> sources;
@@ -111,8 +111,8 @@ class Seat {
       sources.push_back({.parameter = p, .address = gradients.back().data(), .dtype = dtype});
     }
     std::vector<float> output(map.accumulator_bytes() / sizeof(float), k_untouched);
-    const Status status =
-        session_->reduce_scatter(group, sources, output.data(), alpha, /*accumulate=*/false);
+    const Status status = session_->reduce_scatter(group, sources, output.data(), alpha,
+                                                   /*accumulate=*/false, earlier);
     written_ = written_ || std::any_of(output.begin(), output.end(),
                                        [](float value) { return value != k_untouched; });
     if (status && dtype == DType::float32) {
@@ -134,6 +134,17 @@ class Seat {
                                               {.parameter = 1, .address = gradients[1].data()}};
     return session_->reduce_scatter(group, sources, reinterpret_cast<float*>(memory), 1.0F,
                                     /*accumulate=*/false);
+  }
+
+  Status open() {
+    const auto epoch = session_->open(BracketKind::minibatch, 0, 0, {}, /*in_step=*/true);
+    return epoch ? Status() : Status(epoch.error());
+  }
+
+  Status settle() {
+    HEADRACE_TRY(session_->finish(0, 0, 0));
+    const auto settled = session_->settle();
+    return settled ? Status() : Status(settled.error());
   }
 
   /// Forward and backward of two layers.
@@ -449,6 +460,32 @@ TEST_P(LockstepDivergenceTest, another_dtype) {
   expect(
       {"dtypes", "'first'"}, [](Seat& seat) { return seat.reduce_scatter(0, 1.0F, {0, 1}); },
       [](Seat& seat) { return seat.reduce_scatter(0, 1.0F, {0, 1}, DType::bfloat16); });
+}
+
+TEST_P(LockstepDivergenceTest, gradients_of_earlier_calls) {
+  expect(
+      {"number of microbatches", "'first'"},
+      [](Seat& seat) { return seat.reduce_scatter(0, 1.0F, {0, 1}, DType::float32, true); },
+      [](Seat& seat) { return seat.reduce_scatter(0, 1.0F, {0, 1}, DType::float32, false); });
+}
+
+TEST_P(LockstepDivergenceTest, one_call_fewer_in_a_bracket) {
+  expect(
+      {"leaving its bracket", "all-gather", "'first'"},
+      [](Seat& seat) -> Status {
+        HEADRACE_TRY(seat.open());
+        return seat.all_gather(0);
+      },
+      [](Seat& seat) -> Status {
+        HEADRACE_TRY(seat.open());
+        return seat.settle();
+      });
+}
+
+TEST_P(LockstepDivergenceTest, a_bracket_on_one_rank_alone) {
+  expect(
+      {"entering a bracket", "all-gather", "'first'"},
+      [](Seat& seat) { return seat.all_gather(0); }, [](Seat& seat) { return seat.open(); });
 }
 
 TEST_P(LockstepDivergenceTest, one_call_fewer) {
