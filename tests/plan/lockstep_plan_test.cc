@@ -43,7 +43,7 @@ TEST_P(LockstepPlanTest, every_region_is_as_large_as_its_closed_form_and_nothing
 
   const std::size_t staging_slots = static_cast<std::size_t>(options.reduce_scatter.staging_slots);
   const std::size_t passes = static_cast<std::size_t>(options.reduce_scatter.passes);
-  const std::size_t waves = (m - 1 + l - 1) / l;
+  const std::size_t waves = (m + l - 1) / l;  // the own partials too
   const std::size_t rows = nodes == 1 ? 1 : l;  // of a chunk: the destinations of a node
   const std::size_t part = nodes == 1 ? k_shard_elements : k_shard_elements / l / passes;
   const std::size_t chunk = std::min(k_chunk / (rows * sizeof(float)), part);

@@ -16,6 +16,7 @@ from support.ranks import Ranks
 
 _width = 2048  # a group's one parameter: 16 MiB in fp32, and one bias
 _blocks = 5
+_root = 0  # its group's index
 _m_mmap_threshold = -3
 _mmap_bytes = 1 << 20
 _staging_slots = 2  # the plan's default, as are one pass and four transfers a round
@@ -51,16 +52,20 @@ class Extra:
 
 
 class Spied:
-    """The engine's session; looks at memory when a reduction begins."""
+    """The engine's session; looks at memory when a block's reduction begins. The root's own, of one
+    element, comes while the first block still runs."""
 
     def __init__(self, session: object) -> None:
         self._session = session
         self.held: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name == "reduce_scatter":
-            self.held.append(status_bytes("VmRSS"))
         return getattr(self._session, name)
+
+    def reduce_scatter(self, group: int, *arguments: Any, **options: Any) -> None:
+        if group != _root:
+            self.held.append(status_bytes("VmRSS"))
+        self._session.reduce_scatter(group, *arguments, **options)
 
 
 def extra_of_a_step(rank: int, world: int, local_ranks: int, residence: str | None) -> Extra:
@@ -92,7 +97,7 @@ def extra_of_a_step(rank: int, world: int, local_ranks: int, residence: str | No
         if step >= 2 and spy is not None:
             held = [
                 bytes_now - before - reduced * shard_bytes(world)
-                for reduced, bytes_now in enumerate(spy.held[:_blocks])
+                for reduced, bytes_now in enumerate(spy.held)
             ]
             extra.reducing = max(extra.reducing, *held)
         optimizer.step()
@@ -113,7 +118,7 @@ def predicted(world: int, local_ranks: int, residence: str) -> int:
     gradients = world * s if residence == "in-place" else 0
     stage = (nodes - 1) * s
     staging = _staging_slots * (local_ranks - 1) * s
-    waves = -(-max(nodes - 1, 1) // local_ranks)
+    waves = -(-nodes // local_ranks)
     outbox = nodes - 1 if residence == "in-place" else min(nodes - 1, 2 * _transfers)
     inbox = min(waves, 2) * local_ranks * s
     spare = 2 * s

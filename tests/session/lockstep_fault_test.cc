@@ -623,7 +623,7 @@ bool is_put(LaneOperation operation) { return operation == LaneOperation::put; }
 
 class LockstepFaultyTransportTest : public ::testing::TestWithParam<World> {
  protected:
-  static constexpr std::size_t k_places = HEADRACE_SANITIZED ? 4 : 12;
+  static constexpr std::size_t k_places = HEADRACE_SANITIZED ? 4 : 8;
 };
 
 TEST_P(LockstepFaultyTransportTest, delays_change_nothing_but_time) {
