@@ -76,6 +76,9 @@ class ProgramCheck {
     if (op().finish && !adds) {
       return broken("finishes, but does not add");
     }
+    if (op().destination.place.region == Region::output && !op().finish) {
+      return broken("writes to the output without finishing");
+    }
     if (adds && op().destination.dtype != DType::float32) {
       return broken("adds to a destination that is not fp32");
     }

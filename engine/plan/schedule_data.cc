@@ -50,10 +50,15 @@ Status ScheduleRun::write(int rank, std::size_t row, std::span<const Extent> ext
   LaneClock& clock = lane(rank);
   const std::size_t begin = place.offset + row * operation.destination.pitch;
   const std::size_t end = begin + operation.elements * item_size(operation.destination.dtype);
-  const bool gathers = collective(rank).kind == CollectiveKind::all_gather;
+  // A finished sum may be added to what the caller had in the output: it must find that.
+  const bool goes_on =
+      !operation.sources.empty() && operation.sources.front() == operation.destination;
+  const bool once =
+      (collective(rank).kind == CollectiveKind::all_gather && place.region == Region::landing) ||
+      (place.region == Region::output && !goes_on);
   IntervalMemory& bytes = memory(rank, place, owner);
   for (const Segment& segment : bytes.range(begin, end)) {
-    if (gathers && place.region == Region::landing && segment.writer.count > 0) {
+    if (once && segment.writer.count > 0) {
       return broken(
           rank, fmt::format("writes {} twice in one call: before, {} did",
                             name(owner, place, segment.begin, segment.end), who(segment.writer)));

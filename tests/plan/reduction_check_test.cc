@@ -137,10 +137,10 @@ TEST_P(ReductionCheckTest, every_fault_is_found_wherever_it_is) {
   const Status valid = schedule_check(case_.topology(), case_.collective);
   ASSERT_TRUE(valid) << valid.error().message;
   std::size_t mutants = 0;
-  for (const Fault fault :
-       {Fault::dropped_wait, Fault::dropped_credit, Fault::early_stage_reuse,
-        Fault::early_slot_reuse, Fault::stale_block, Fault::missing_contributor,
-        Fault::reordered_signal, Fault::wrong_generation, Fault::misplaced_block}) {
+  for (const Fault fault : {Fault::dropped_wait, Fault::dropped_credit, Fault::early_stage_reuse,
+                            Fault::early_slot_reuse, Fault::stale_block, Fault::double_landing,
+                            Fault::missing_contributor, Fault::reordered_signal,
+                            Fault::wrong_generation, Fault::misplaced_block}) {
     for_each_mutant(
         case_.collective, fault, [](const Op&) { return false; },
         [&](const Mutant& mutant) {
@@ -175,7 +175,7 @@ TEST(ReductionRulesTest, sums_are_finished_once_and_hold_every_rank_once) {
   const Topology rail = Topology::make(2, 1).value();
   EXPECT_THAT(
       error_with(staged_and_zeroed(), node, OpKind::land, [](Op& op) { op.finish = false; }),
-      HasSubstr("not finished"));
+      HasSubstr("without finishing"));
   EXPECT_THAT(error_with(two_waves(), rail, OpKind::sum, [](Op& op) { op.finish = true; }),
               HasSubstr("a finished addend"));
   EXPECT_THAT(error_with(two_waves(), rail, OpKind::sum,

@@ -62,6 +62,19 @@ bool move_forward(RankProgram& program, std::size_t position, std::size_t earlie
   return true;
 }
 
+/// Later raises of the signal come to one less.
+bool lose_credit(RankProgram& program, std::size_t position) {
+  const Op lost = program.ops[position];
+  erase(program, position);
+  for (std::size_t at = position; at < program.ops.size(); ++at) {
+    Op& op = program.ops[at];
+    if (raises(op) && op.peer == lost.peer && op.signal == lost.signal) {
+      --op.count;
+    }
+  }
+  return true;
+}
+
 /// To right after the signal's previous raise, if anything but other raises is passed.
 bool reorder_signal(RankProgram& program, std::size_t position) {
   const Op& op = program.ops[position];
@@ -116,11 +129,7 @@ bool apply(RankProgram& program, Fault fault, std::size_t position) {
       ++op.calls_back;
       return true;
     case Fault::dropped_credit:
-      if (op.kind != OpKind::credit) {
-        return false;
-      }
-      erase(program, position);
-      return true;
+      return op.kind == OpKind::credit && lose_credit(program, position);
     case Fault::early_slot_reuse:
       return op.kind == OpKind::mark && op.milestone != Milestone::complete &&
              premature_milestone(program, position);
