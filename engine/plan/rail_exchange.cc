@@ -92,10 +92,9 @@ void RailExchange::read(int partial) {
   const int remote = topology_.nodes() - 1;
   const int contributor = partial % remote + 1;
   const int block = partial % layout_.outbox_blocks();
-  summed_[at(partial)] =
-      reduction_.reduce(owned(contributor, partial / remote,
-                              square_.destination(node_, contributor)),
-                        layout_.outbox(local_, block, 0, 0), /*finish=*/false, emptied_[at(block)]);
+  summed_[at(partial)] = reduction_.reduce(
+      owned(contributor, partial / remote, square_.destination(node_, contributor)),
+      layout_.outbox(local_, block, 0, 0), /*finish=*/false, emptied_[at(block)]);
 }
 
 void RailExchange::read_own(int pass) {
@@ -124,8 +123,8 @@ void RailExchange::send(int wave, int contributor) {
   }
   const int sub_slice = square_.sub_slice(local_, contributor);
   const Stretch part = layout_.sub_slices().part(sub_slice, pass);
-  const int rows = layout_.output().ranks_with(part, topology_.rank_of(destination, 0),
-                                               topology_.local_ranks());
+  const int rows =
+      layout_.output().ranks_with(part, topology_.rank_of(destination, 0), topology_.local_ranks());
   if (rows > 0) {
     const int index = partial(pass, contributor);
     const int block = index % layout_.outbox_blocks();

@@ -54,7 +54,8 @@ std::vector<std::vector<std::size_t>> same_calls(const Topology& topology,
 }
 
 TEST(ReduceScatterArenaTest, groups_of_different_sizes_passes_and_modes_take_turns) {
-  for (const WorldSize size : {WorldSize{1, 3}, WorldSize{3, 1}, WorldSize{5, 2}, WorldSize{4, 4}}) {
+  for (const WorldSize size :
+       {WorldSize{1, 3}, WorldSize{3, 1}, WorldSize{5, 2}, WorldSize{4, 4}}) {
     const Topology topology = Topology::make(size.nodes, size.local_ranks).value();
     for (const int width : wave_widths(topology)) {
       std::vector<Collective> collectives;
@@ -81,10 +82,10 @@ TEST(ReduceScatterArenaTest, wave_widths_do_not_mix_and_the_check_says_so) {
   const GroupSpec group = uneven_group();
   std::vector<Collective> collectives;
   for (const int width : {1, 2}) {
-    collectives.push_back(reduce_scatter_collective(
-                              topology, group,
-                              {.gradients = mixed_gradients(group), .wave_width = width})
-                              .value());
+    collectives.push_back(
+        reduce_scatter_collective(topology, group,
+                                  {.gradients = mixed_gradients(group), .wave_width = width})
+            .value());
   }
   EXPECT_FALSE(schedule_check(topology, collectives, same_calls(topology, {0, 1, 0, 1})));
 }
@@ -197,8 +198,7 @@ TEST_P(ReduceScatterFaultTest, nothing_that_guards_memory_can_be_left_out) {
   EXPECT_GE(found, 3);
 }
 
-std::string fault_name(
-    const ::testing::TestParamInfo<ReduceScatterFaultTest::ParamType>& sample) {
+std::string fault_name(const ::testing::TestParamInfo<ReduceScatterFaultTest::ParamType>& sample) {
   const auto& [size, mode] = sample.param;
   return fmt::format("{}x{}{}", size.nodes, size.local_ranks,
                      mode == GradientMode::in_place ? "in_place" : "slot_reuse");
@@ -251,7 +251,8 @@ TEST(ReduceScatterSizeTest, level_one_takes_one_copy_an_owner_parameter_and_node
 }
 
 TEST(ReduceScatterSizeTest, regions_are_as_large_as_predicted_and_within_the_bound) {
-  for (const WorldSize size : {WorldSize{2, 8}, WorldSize{8, 8}, WorldSize{64, 8}, WorldSize{9, 4}}) {
+  for (const WorldSize size :
+       {WorldSize{2, 8}, WorldSize{8, 8}, WorldSize{64, 8}, WorldSize{9, 4}}) {
     for (const GradientMode mode : {GradientMode::in_place, GradientMode::slot_reuse}) {
       for (const int passes : {1, 2}) {
         const Topology topology = Topology::make(size.nodes, size.local_ranks).value();
@@ -260,11 +261,10 @@ TEST(ReduceScatterSizeTest, regions_are_as_large_as_predicted_and_within_the_bou
                                      .passes = passes,
                                      .mode = mode,
                                      .chunk_bytes = 1 << 30};
-        const WavePlan waves =
-            WavePlan::make(topology, {.width = size.local_ranks,
-                                      .transfers = options.transfers,
-                                      .passes = passes})
-                .value();
+        const WavePlan waves = WavePlan::make(topology, {.width = size.local_ranks,
+                                                         .transfers = options.transfers,
+                                                         .passes = passes})
+                                   .value();
         const LockstepMemory predicted =
             lockstep_memory(waves, {.shard_elements = std::size_t{3} * 1024,
                                     .staging_slots = options.staging_slots,
@@ -325,8 +325,8 @@ TEST(PackedOutputTest, pieces_of_any_cut_cover_every_block_once_and_runs_hold_th
       for (std::size_t begin = 0; begin < output.elements(); begin += cut) {
         const Stretch stretch{.begin = begin, .end = std::min(begin + cut, output.elements())};
         for (const PackedPiece& piece : output.pieces(stretch)) {
-          ASSERT_EQ(piece.position * sizeof(float), map.accumulator_offset(piece.parameter) +
-                                                        piece.first * sizeof(float));
+          ASSERT_EQ(piece.position * sizeof(float),
+                    map.accumulator_offset(piece.parameter) + piece.first * sizeof(float));
           const std::vector<RankRun> runs = output.runs(piece, 0, world);
           ASSERT_LE(runs.size(), 2U);
           for (const RankRun& run : runs) {

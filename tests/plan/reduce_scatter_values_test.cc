@@ -84,8 +84,7 @@ TEST_P(ReduceScatterValuesTest, three_calls_in_a_row_sum_the_gradients_of_all_ra
   constexpr float k_alpha = 0.375F;
   for (const GroupSpec& group : {uneven_group(), tiny_group()}) {
     for (const ReduceScatterOptions& options : option_samples(topology_, group)) {
-      const Collective collective =
-          reduce_scatter_collective(topology_, group, options).value();
+      const Collective collective = reduce_scatter_collective(topology_, group, options).value();
       for (const unsigned seed : {0U, 1U, 2U}) {
         std::vector<Sample> samples;
         std::vector<ReduceScatterCall> calls;
@@ -121,8 +120,7 @@ TEST_P(ReduceScatterValuesTest, bits_do_not_depend_on_what_is_tuned) {
                                            .mode = mode,
                                            .staging_slots = 1 + passes % 3,
                                            .chunk_bytes = chunk_bytes};
-        const Collective collective =
-            reduce_scatter_collective(topology_, group, options).value();
+        const Collective collective = reduce_scatter_collective(topology_, group, options).value();
         std::vector<ReduceScatterCall> calls{{.collective = &collective,
                                               .alpha = 0.3F,
                                               .gradients = sample.gradients,
