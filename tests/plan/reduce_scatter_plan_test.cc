@@ -8,6 +8,8 @@
 #include <tuple>
 
 #include "plan/address_map.h"
+#include "plan/all_gather_plan.h"
+#include "plan/all_gather_signals.h"
 #include "plan/lockstep_memory.h"
 #include "plan/reduce_scatter_worlds.h"
 
@@ -74,6 +76,29 @@ TEST(ReduceScatterArenaTest, groups_of_different_sizes_passes_and_modes_take_tur
       EXPECT_TRUE(proved) << size.nodes << " x " << size.local_ranks << ", W " << width << ": "
                           << proved.error().message;
     }
+  }
+}
+
+TEST(ReduceScatterArenaTest, all_gathers_and_reduce_scatters_of_a_session_take_turns) {
+  for (const WorldSize size : {WorldSize{1, 4}, WorldSize{3, 1}, WorldSize{5, 2}}) {
+    const Topology topology = Topology::make(size.nodes, size.local_ranks).value();
+    const GroupSpec group = uneven_group();
+    const AllGatherOptions gather;
+    Collective all_gather{.kind = CollectiveKind::all_gather,
+                          .group = group,
+                          .shape = all_gather_shape(topology, group, gather)};
+    for (int rank = 0; rank < topology.world_size(); ++rank) {
+      all_gather.programs.push_back(all_gather_program(topology, group, gather, rank));
+    }
+    const ReduceScatterOptions options{
+        .gradients = mixed_gradients(group),
+        .first_signal = static_cast<SignalId>(AllGatherSignals(topology).count())};
+    const std::vector<Collective> collectives{
+        all_gather, reduce_scatter_collective(topology, group, options).value()};
+    const Status proved =
+        schedule_check(topology, collectives, same_calls(topology, {0, 0, 1, 0, 1, 1, 0, 1}));
+    EXPECT_TRUE(proved) << size.nodes << " x " << size.local_ranks << ": "
+                        << proved.error().message;
   }
 }
 
