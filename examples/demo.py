@@ -1,11 +1,11 @@
-"""Trains one small Llama five ways on the same data and shows what meeting once a minibatch saves.
+"""Trains one small Llama several ways on the same data and shows what Headrace saves.
 
     python examples/demo.py                    # two ranks of one thread each
     RANKS=4 python examples/demo.py
 
-Arms: stock FSDP2 over gloo with lb-micro; Headrace with none, lb-micro and lb-mini; one process as
-the reference. Prints a table, writes report.html and demo.json into --out, and exits with 1 where
-an arm's loss is not the reference's.
+Arms: stock FSDP2 over gloo with lb-micro; Headrace in lockstep with lb-micro; Headrace on demand
+with none, lb-micro and lb-mini; one process as the reference. Prints a table, writes report.html
+and demo.json into --out, and exits with 1 where an arm's loss is not the reference's.
 """
 
 import argparse
@@ -45,9 +45,10 @@ class Arm:
 
 ARMS = (
     Arm("stock", "stock FSDP2, lb-micro", "stock", "lb-micro"),
-    Arm("none", "Headrace, none", "headrace", "none"),
-    Arm("lb-micro", "Headrace, lb-micro", "headrace", "lb-micro"),
-    Arm("lb-mini", "Headrace, lb-mini", "headrace", "lb-mini"),
+    Arm("lockstep", "Headrace lockstep, lb-micro", "headrace-lockstep", "lb-micro"),
+    Arm("none", "Headrace on demand, none", "headrace", "none"),
+    Arm("lb-micro", "Headrace on demand, lb-micro", "headrace", "lb-micro"),
+    Arm("lb-mini", "Headrace on demand, lb-mini", "headrace", "lb-mini"),
     Arm(REFERENCE, "one process, reference", "single", "none"),
 )
 

@@ -16,6 +16,7 @@ GRID = "#d9dde2"
 LINES = {
     "reference": "#9aa3ad",
     "stock": "#c8413b",
+    "lockstep": "#8a5a9e",
     "none": "#e8a33d",
     "lb-micro": "#5f9e5a",
     "lb-mini": "#2f5f94",

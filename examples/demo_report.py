@@ -36,7 +36,7 @@ def write_report(results: dict, titles: dict[str, str], traces: dict[str, list[d
         f'<p class="dim">{escape(_setting_line(results))}</p>',
         *(f'<p class="wrong">{escape(problem)}</p>' for problem in results["problems"]),
         _cards(results),
-        "<h2>The five arms</h2>",
+        "<h2>The arms</h2>",
         _table(arms, titles),
         "<h2>What each rank did</h2>",
         _timelines(titles, traces),

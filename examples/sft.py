@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 from headrace.data import CostModel, minibatches
 from rich.progress import Progress
-from sft_engines import ENGINES, Engine
+from sft_engines import ENGINES, LOCKSTEP_ENGINES, Engine
 from sft_trace import Micro, RankStep, figures, on_rank_0, peak_memory
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
@@ -83,9 +83,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     add("--threads", type=int, default=1, help="compute threads of each rank")
     options = parser.parse_args(arguments)
-    if options.engine == "stock" and options.strategy == "lb-mini":
+    if options.engine in LOCKSTEP_ENGINES and options.strategy == "lb-mini":
         parser.error(
-            "--strategy lb-mini gives ranks different microbatch counts: stock FSDP2 would hang"
+            "--strategy lb-mini gives ranks different microbatch counts: "
+            f"--engine {options.engine} would hang"
         )
     if options.engine == "single" and options.bf16:
         parser.error("--bf16 is FSDP2's mixed precision; --engine single has none")
@@ -155,7 +156,10 @@ def predicted_ms(minibatch, engine: str) -> float:
     """What the plan says this minibatch takes, in the cost model's unit: the costliest rank where
     ranks meet once, the sum of each microbatch's costliest rank where they meet in every layer."""
     plan = minibatch.plan
-    return plan.lockstep.makespan if engine == "stock" else plan.on_demand.makespan
+    in_step = engine in LOCKSTEP_ENGINES or (
+        engine == "headrace-auto" and plan.equal_counts and plan.recommendation == "lockstep"
+    )
+    return plan.lockstep.makespan if in_step else plan.on_demand.makespan
 
 
 def train_step(
@@ -168,7 +172,7 @@ def train_step(
 ) -> float:
     """One optimizer step; returns the gradient norm before clipping."""
     mine.begin_ns, cpu = time.monotonic_ns(), time.process_time_ns()
-    with engine.minibatch(minibatch.global_tokens, minibatch.plan_digest):
+    with engine.minibatch(minibatch.global_tokens, minibatch):
         for samples in minibatch:
             if not samples and not engine.lockstep:
                 continue  # a filler keeps ranks in step; nobody waits for this one

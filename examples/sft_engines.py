@@ -1,6 +1,6 @@
-"""Three ways to train one minibatch, with one interface: one process, stock FSDP2, and Headrace.
+"""Ways to train one minibatch, with one interface: one process, stock FSDP2, and Headrace.
 
-    with engine.minibatch(tokens, plan):      # all ranks' tokens that count; the plan's digest
+    with engine.minibatch(tokens, plan):      # all ranks' tokens; headrace.data's minibatch
         for micro in minibatch: engine.backward(loss_sum(model, micro))
     engine.loss                               # of the whole minibatch, a mean over its tokens
 
@@ -10,18 +10,22 @@ All leave the gradient of that mean, whatever the packing.
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 import torch.distributed as dist
 from sft_trace import Event
 
+if TYPE_CHECKING:
+    from headrace.data import Minibatch
+
 
 class Engine(Protocol):
-    lockstep: bool  # whether every rank must run as many microbatches as the others
+    lockstep: bool  # whether ranks must run as many microbatches as each other in this minibatch
     loss: float  # of the last minibatch, global
 
-    def minibatch(self, tokens: int, plan: int) -> AbstractContextManager[None]: ...
+    def minibatch(self, tokens: int, plan: "Minibatch | int") -> AbstractContextManager[None]: ...
     def backward(self, loss_sum: torch.Tensor) -> None: ...
     def drain_events(self) -> list[Event]:
         """What this rank communicated since the last call, in order."""
@@ -40,7 +44,7 @@ class SingleEngine:
         self._scale = 0.0
 
     @contextmanager
-    def minibatch(self, tokens: int, plan: int) -> Iterator[None]:
+    def minibatch(self, tokens: int, plan: "Minibatch | int") -> Iterator[None]:
         self._scale = 1.0 / max(tokens, 1)
         self.loss = 0.0
         yield
@@ -75,7 +79,7 @@ class StockEngine:
                 module.set_custom_reduce_scatter(_TimedReduceScatter(self._events))
 
     @contextmanager
-    def minibatch(self, tokens: int, plan: int) -> Iterator[None]:
+    def minibatch(self, tokens: int, plan: "Minibatch | int") -> Iterator[None]:
         mean = 1.0 / max(tokens, 1)
         self._scale = dist.get_world_size() * mean
         self._sum.zero_()
@@ -101,19 +105,20 @@ _BRACKETS = {"minibatch", "evaluation"}  # in the timeline they enclose the even
 
 
 class HeadraceEngine:
-    """Headrace on-demand: ranks meet once a minibatch; their microbatch counts may differ."""
+    """Headrace. In mode "on-demand" ranks meet once a minibatch and their microbatch counts may
+    differ; in "lockstep" they meet at every layer; "auto" goes by the plan."""
 
-    lockstep = False
-
-    def __init__(self, model: torch.nn.Module) -> None:
+    def __init__(self, model: torch.nn.Module, mode: str = "on-demand") -> None:
         import headrace
 
-        self._engine = headrace.attach(model)
+        self._engine = headrace.attach(model, mode=mode)
+        self.lockstep = False
         self.loss = 0.0
 
     @contextmanager
-    def minibatch(self, tokens: int, plan: int) -> Iterator[None]:
+    def minibatch(self, tokens: int, plan: "Minibatch | int") -> Iterator[None]:
         with self._engine.minibatch(tokens=tokens, plan=plan):
+            self.lockstep = self._engine.in_lockstep
             yield
         self.loss = self._engine.report.loss
 
@@ -131,7 +136,14 @@ class HeadraceEngine:
         self._engine.detach()
 
 
-ENGINES = {"single": SingleEngine, "stock": StockEngine, "headrace": HeadraceEngine}
+ENGINES = {
+    "single": SingleEngine,
+    "stock": StockEngine,
+    "headrace": HeadraceEngine,
+    "headrace-lockstep": partial(HeadraceEngine, mode="lockstep"),
+    "headrace-auto": partial(HeadraceEngine, mode="auto"),
+}
+LOCKSTEP_ENGINES = ("stock", "headrace-lockstep")  # in every minibatch
 
 
 @contextmanager

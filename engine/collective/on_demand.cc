@@ -30,6 +30,15 @@ Status compare_digests(int owner, const BracketDigest& theirs, const BracketDige
         "the same brackets in the same order",
         owner, ours.epoch, to_string(theirs.kind), to_string(ours.kind)));
   }
+  if (theirs.in_step != ours.in_step) {
+    const auto way = [](const BracketDigest& digest) {
+      return digest.in_step ? "in lockstep" : "on demand";
+    };
+    return differs(fmt::format(
+        "rank {} runs epoch {} {} where this rank runs it {}; ranks must choose a bracket's mode "
+        "from what is the same on all of them",
+        owner, ours.epoch, way(theirs), way(ours)));
+  }
   if (theirs.weight != ours.weight) {
     return differs(fmt::format(
         "rank {} gave minibatch() a global count of {} where this rank gave {}; the count is of "

@@ -33,6 +33,7 @@ const char* to_string(BracketKind kind);
 struct BracketDigest {
   std::uint64_t epoch = 0;
   BracketKind kind = BracketKind::minibatch;
+  bool in_step = false;    ///< its parameters and gradients travel in lockstep
   double weight = 0;       ///< the global tokens or samples given on entry; 0 where none were
   std::uint64_t plan = 0;  ///< of the balancer's plan; 0 where none was given
   std::uint64_t model = 0;

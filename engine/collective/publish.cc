@@ -54,15 +54,22 @@ Status publish(const OnDemand& on_demand, const BracketDigest& digest,
     HEADRACE_TRY(on_demand.transport.channel(reader).put(on_demand.stream, {&piece, 1}));
   }
   for (std::size_t group = 0; group < plan.groups(); ++group) {
-    for (std::size_t slot = 0; slot < plan.slots(); ++slot) {
-      if (dirty[group][slot]) {
-        HEADRACE_TRY(clear_accumulators(on_demand, group, slot));
+    if (!digest.in_step) {
+      for (std::size_t slot = 0; slot < plan.slots(); ++slot) {
+        if (dirty[group][slot]) {
+          HEADRACE_TRY(clear_accumulators(on_demand, group, slot));
+        }
       }
+      HEADRACE_TRY(write_shard(on_demand, group, sources[group]));
     }
-    HEADRACE_TRY(write_shard(on_demand, group, sources[group]));
     for (const int reader : ranks) {
       HEADRACE_TRY(on_demand.transport.channel(reader).signal(
           on_demand.stream, plan.published_signal(on_demand.rank, group), digest.epoch));
+    }
+  }
+  if (digest.in_step) {
+    for (const int owner : ranks) {
+      HEADRACE_TRY(wait_for_published(on_demand, digest, owner, 0));
     }
   }
   return drain(on_demand);

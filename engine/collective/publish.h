@@ -10,6 +10,9 @@ namespace headrace {
 /// its arena, and shows every rank that each group is ready for `digest.epoch`, group after group.
 /// First waits until every rank has finished the epoch before, so that nobody still reads or adds.
 /// `sources[g][p]` belongs to parameter p of group g.
+///
+/// For a bracket in lockstep nothing is zeroed or written, and this returns once all ranks have
+/// entered the same bracket.
 Status publish(const OnDemand& on_demand, const BracketDigest& digest,
                const std::vector<std::vector<ShardSource>>& sources,
                const std::vector<std::vector<bool>>& dirty);

@@ -1,6 +1,18 @@
 #include "plan/schedule.h"
 
+#include <algorithm>
+
 namespace headrace {
+
+std::size_t descriptors(const RankProgram& program) {
+  return static_cast<std::size_t>(std::count_if(
+      program.ops.begin(), program.ops.end(),
+      [](const Op& op) { return op.kind == OpKind::copy || op.kind == OpKind::put; }));
+}
+
+const char* to_string(CollectiveKind kind) {
+  return kind == CollectiveKind::all_gather ? "all-gather" : "reduce-scatter";
+}
 
 const char* to_string(OpKind kind) {
   switch (kind) {

@@ -48,29 +48,37 @@ struct Strided {
 };
 
 enum class OpKind : std::uint8_t {
-  copy,    ///< sources[0] to destination, converted where the dtypes differ
+  copy,    ///< sources[0] to destination, converted where the dtypes differ, else bytes as they are
   zero,    ///< the destination
   sum,     ///< all sources to the fp32 destination, added in fp32 in the order of `sources`
-  land,    ///< as sum, over the same-offset inbox blocks of all local ranks, to the output
+  land,    ///< as sum, over the same-offset inbox blocks of all local ranks, to the output; where
+           ///< earlier waves have landed, the destination is the first source
   put,     ///< sources[0] of this rank to the same local rank of `peer`'s node: `destination`
-  signal,  ///< raises `signal` in the peer's memory: what this rank did before is there
+  signal,  ///< sets `signal` in the peer's memory to `count`: what this rank did before is there
   credit,  ///< a signal that says: what you gave me has been read, its place is yours again
   wait,    ///< until the peer has raised `signal` in this rank's memory
   mark,    ///< the call has reached `milestone`
 };
 
 /// In inline execution the list order is the order; elsewhere a lane is a stream, lanes run side by
-/// side, and `after` orders operations of different lanes.
+/// side, and `after` orders operations of different lanes. A lane of one call follows the same lane
+/// of the call before; all-gathers and reduce-scatters have lanes of their own. Nothing else orders
+/// two calls of a rank.
 enum class Lane : std::uint8_t { ready, local, network, complete };
 inline constexpr std::size_t k_lanes = 4;
 
-/// What a caller may wait for. Each may come long before the last.
+enum class CollectiveKind : std::uint8_t { all_gather, reduce_scatter };
+inline constexpr std::size_t k_collective_kinds = 2;
+
+/// What a caller may wait for. Each may come long before the last; `complete` is the last operation
+/// of a program.
 enum class Milestone : std::uint8_t {
   parameters_ready,  ///< all-gather: the landing is whole
   shard_read,        ///< all-gather: nobody reads this rank's shard any more
   sources_consumed,  ///< reduce-scatter: the gradients are read
   complete,          ///< this rank has nothing left to do in the call
 };
+inline constexpr std::size_t k_milestones = 4;
 
 /// Signals are 64-bit counts in the waiter's arena that one peer raises. An identifier is a
 /// function of the topology alone, so all calls of a session share them; counts go on from call to
@@ -87,7 +95,11 @@ struct Op {
   std::vector<Strided> sources;
   std::size_t rows = 0;
   std::size_t elements = 0;  ///< a row
-  bool finish = false;       ///< sum, land: times alpha, and added to the output where asked
+  /// sum, land: the sum is what the call asks for: times alpha, and what the output held before the
+  /// call is added where asked. Where the first source is the destination, earlier waves of the
+  /// call have been there: it is added as it is, alpha is for the sum of the other sources alone,
+  /// and nothing else is added.
+  bool finish = false;
 
   // put, signal, credit, wait
   int peer = -1;  ///< rank
@@ -143,6 +155,10 @@ struct ScheduleShape {
   }
 };
 
+/// Operations that move data between memories: copies and puts.
+std::size_t descriptors(const RankProgram& program);
+
+const char* to_string(CollectiveKind kind);
 const char* to_string(OpKind kind);
 const char* to_string(Region region);
 const char* to_string(Lane lane);

@@ -34,17 +34,19 @@ std::string fingerprint(const SessionConfig& config) {
 }  // namespace
 
 Session::Session(const SessionConfig& config, OnDemandPlan plan,
-                 std::unique_ptr<Transport> transport)
+                 std::optional<LockstepPlan> lockstep_plan, std::unique_ptr<Transport> transport)
     : config_(config),
       plan_(std::move(plan)),
+      lockstep_plan_(std::move(lockstep_plan)),
       transport_(std::move(transport)),
+      memory_owner_(transport_->memory_owner()),
       trace_(config.trace_events),
       owner_pid_(::getpid()),
       dirty_(plan_.groups(), std::vector<bool>(plan_.slots(), false)),
       touched_(plan_.touched_words(), 0),
       sent_(static_cast<std::size_t>(config.world_size), 0) {
   digest_.model = plan_.model().digest();
-  counters_.arena_bytes = plan_.bytes();
+  counters_.arena_bytes = lockstep_plan_ ? lockstep_plan_->end() : plan_.bytes();
 }
 
 Session::~Session() { close(); }
@@ -60,25 +62,53 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
                                        k_cache_line, config.chunk_bytes));
   }
   HEADRACE_TRY(model.validate(config.world_size));
-  HEADRACE_TRY_ASSIGN(const Topology topology, Topology::single_node(config.world_size));
+  const int local_ranks = config.local_ranks == 0 ? config.world_size : config.local_ranks;
+  if (local_ranks < 0 || config.world_size % local_ranks != 0) {
+    return operation_error(
+        fmt::format("local_ranks={} does not divide a world of {} ranks: every node needs the same "
+                    "number",
+                    config.local_ranks, config.world_size));
+  }
+  const bool on_demand = config.mode != Mode::lockstep;
+  if (on_demand && local_ranks != config.world_size) {
+    return operation_error(
+        fmt::format("local_ranks={} with {} ranks: on-demand needs all ranks on one node",
+                    config.local_ranks, config.world_size));
+  }
+  HEADRACE_TRY_ASSIGN(const Topology topology,
+                      Topology::make(config.world_size / local_ranks, local_ranks));
   OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate);
-  const TransportConfig transport_config{.identity = {.rank = config.rank,
-                                                      .world_size = config.world_size,
-                                                      .version = HEADRACE_VERSION,
-                                                      .fingerprint = fingerprint(config),
-                                                      .model = plan.model().digest(),
-                                                      .model_text = summary(plan.model())},
-                                         .memory_bytes = plan.bytes(),
-                                         .liveness = config.liveness,
-                                         .wait = config.wait,
-                                         .bootstrap = config.bootstrap,
-                                         .interrupted = config.interrupted};
+  std::optional<LockstepPlan> lockstep_plan;
+  if (config.mode != Mode::on_demand) {
+    HEADRACE_TRY_ASSIGN(lockstep_plan,
+                        LockstepPlan::make(topology, plan.model(), config.lockstep, plan.bytes()));
+  }
+  const TransportConfig transport_config{
+      .identity = {.rank = config.rank,
+                   .world_size = config.world_size,
+                   .version = HEADRACE_VERSION,
+                   .fingerprint = fingerprint(config),
+                   .model = plan.model().digest(),
+                   .model_text = summary(plan.model())},
+      .local_ranks = local_ranks,
+      .memory_bytes = lockstep_plan ? lockstep_plan->end() : plan.bytes(),
+      .liveness = config.liveness,
+      .wait = config.wait,
+      .bootstrap = config.bootstrap,
+      .interrupted = config.interrupted};
   HEADRACE_TRY_ASSIGN(auto transport, make_transport(transport_config));
   if (!transport->capability().on_demand()) {
     return operation_error(
         "this transport cannot read and add to a peer's memory, which on-demand needs");
   }
-  return std::unique_ptr<Session>(new Session(config, std::move(plan), std::move(transport)));
+  std::unique_ptr<Session> session(
+      new Session(config, std::move(plan), std::move(lockstep_plan), std::move(transport)));
+  if (session->lockstep_plan_) {
+    HEADRACE_TRY_ASSIGN(session->lockstep_,
+                        Lockstep::make(&*session->lockstep_plan_, session->transport_.get(),
+                                       config.rank, config.wait.no_progress));
+  }
+  return session;
 }
 
 OnDemand Session::on_demand() {
@@ -123,6 +153,9 @@ Status Session::require(Phase phase, const char* call) const {
 
 Status Session::require_group(std::size_t group, const char* call) const {
   HEADRACE_TRY(require(Phase::open, call));
+  if (digest_.in_step) {
+    return operation_error(fmt::format("{} on demand in a bracket in step", call));
+  }
   if (group >= plan_.groups()) {
     return operation_error(
         fmt::format("{} of group {}, but there are {} groups", call, group, plan_.groups()));
@@ -130,25 +163,15 @@ Status Session::require_group(std::size_t group, const char* call) const {
   return {};
 }
 
-template <class Body>
-auto Session::traced(const char* name, int group, std::uint64_t bytes, const Body& body) {
-  TraceEvent event{.name = name, .group = group, .bytes = bytes};
-  const std::int64_t waited_before = transport_->waiter().waited_ns();
-  event.begin_ns = now_ns();
-  auto result = body();
-  event.end_ns = now_ns();
-  event.waited_ns = transport_->waiter().waited_ns() - waited_before;
-  trace_.add(event);
-  if (!result && result.error().scope != Scope::operation) {
-    transport_->liveness().fail(result.error());
-  }
-  return result;
-}
-
 Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64_t plan,
-                                    const std::vector<std::vector<ShardSource>>& sources) {
+                                    const std::vector<std::vector<ShardSource>>& sources,
+                                    bool in_step) {
   HEADRACE_TRY(require(Phase::idle, "open"));
-  if (sources.size() != plan_.groups()) {
+  if (in_step ? lockstep_ == nullptr : config_.mode == Mode::lockstep) {
+    return operation_error(in_step ? "a bracket in step in a session for on-demand alone"
+                                   : "an on-demand bracket in a session for lockstep alone");
+  }
+  if (!in_step && sources.size() != plan_.groups()) {
     return operation_error(fmt::format("sources for {} groups where the model has {}",
                                        sources.size(), plan_.groups()));
   }
@@ -171,19 +194,24 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
   BracketDigest digest = digest_;
   digest.epoch += 1;
   digest.kind = kind;
+  digest.in_step = in_step;
   digest.weight = weight;
   digest.plan = plan;
-  const Status status =
-      traced("publish", -1, bytes, [&] { return publish(on_demand(), digest, sources, dirty_); });
+  const Status status = traced("publish", -1, bytes, [&] {
+    return config_.mode == Mode::lockstep ? agree(digest)
+                                          : publish(on_demand(), digest, sources, dirty_);
+  });
   if (!status) {
     return status.error();
   }
   digest_ = digest;
   phase_ = Phase::open;
-  published_once_ = true;
+  published_once_ = published_once_ || !in_step;
   counters_.publish_bytes += bytes;
-  dirty_.assign(plan_.groups(), std::vector<bool>(plan_.slots(), false));
   std::fill(touched_.begin(), touched_.end(), 0);
+  if (!in_step) {
+    dirty_.assign(plan_.groups(), std::vector<bool>(plan_.slots(), false));
+  }
   return digest_.epoch;
 }
 
@@ -240,13 +268,20 @@ Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
   const BracketRecord record{
       .digest = digest_, .pushes_sent = 0, .loss_sum = loss_sum, .weight = weight, .flags = flags};
   phase_ = digest_.kind == BracketKind::minibatch ? Phase::finished : Phase::idle;
+  if (config_.mode == Mode::lockstep) {
+    record_ = record;
+    return {};
+  }
   return traced("finish", -1, 0,
                 [&] { return headrace::finish(on_demand(), record, touched_, sent_); });
 }
 
 Result<Settlement> Session::settle() {
   HEADRACE_TRY(require(Phase::finished, "settle"));
-  auto settled = traced("settle", -1, 0, [&] { return headrace::settle(on_demand(), digest_); });
+  auto settled = traced("settle", -1, 0, [&] {
+    return config_.mode == Mode::lockstep ? settle_records()
+                                          : headrace::settle(on_demand(), digest_);
+  });
   if (settled) {
     phase_ = Phase::idle;
     mark_dirty(settled->touched_by);
@@ -289,6 +324,7 @@ void Session::fail(const std::string& reason) {
 
 void Session::close() {
   if (owner_pid_ != ::getpid()) {
+    (void)lockstep_.release();
     (void)transport_
         .release();  // NOLINT: a forked child shares the parent's memory and threads in name only
     return;
@@ -300,6 +336,7 @@ void Session::close() {
     transport_->liveness().leave();
     phase_ = Phase::closed;
     counters_.wait_ns = transport_->waiter().waited_ns();
+    lockstep_.reset();
     transport_.reset();
   }
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "collective/lockstep.h"
 #include "collective/on_demand.h"
 #include "collective/settle.h"
 #include "plan/on_demand_plan.h"
@@ -28,8 +29,10 @@ struct Counters {
   std::uint64_t trace_dropped = 0;
 };
 
-/// On-demand communication of one model on one rank: brackets (open, then gather and push in any
-/// number, then finish, and for a minibatch settle and collect) over one arena.
+/// Communication of one model on one rank over one arena. On demand: brackets (open, then gather
+/// and push in any number, then finish, and for a minibatch settle and collect). In lockstep:
+/// all_gather and reduce_scatter, in the same order on every rank, within a bracket in step or
+/// without any.
 ///
 /// One caller at a time. An operation error leaves the session as it was; any other error ends it
 /// here and at every peer, and every later call returns it again. In a forked child every call is
@@ -53,9 +56,12 @@ class Session {
   const OnDemandPlan& plan() const { return plan_; }
 
   /// Enters a bracket and publishes every group; `sources[g][p]`. Returns the epoch. `plan` is the
-  /// digest of the balancer's plan and `weight` the global count, 0 where not given.
+  /// digest of the balancer's plan and `weight` the global count, 0 where not given. A bracket
+  /// in step is for lockstep: nothing is published (no sources), and it begins when all ranks have
+  /// entered it.
   Result<std::uint64_t> open(BracketKind kind, double weight, std::uint64_t plan,
-                             const std::vector<std::vector<ShardSource>>& sources);
+                             const std::vector<std::vector<ShardSource>>& sources,
+                             bool in_step = false);
   /// `landings[p]` holds N * R_p * K_p items of parameter p.
   Status gather(std::size_t group, std::span<void* const> landings);
   /// At most one gradient a parameter, in any order. Free when the call returns.
@@ -68,6 +74,20 @@ class Session {
   /// `destination`.
   Status collect(std::size_t group, std::size_t parameter, void* destination, DType dtype,
                  float scale, bool add);
+
+  /// Writes the whole group: `landings[p]` holds N * R_p * K_p items. `shards` are this rank's
+  /// rows, not looked at for an adopted group.
+  Status all_gather(std::size_t group, std::span<const ShardSource> shards,
+                    std::span<void* const> landings);
+  /// Writes `alpha` times the sum over all ranks of this rank's real rows of each gradient to
+  /// `output`, packed in fp32 as the plan's map says for accumulators, or adds it. The same
+  /// parameters on every rank.
+  Status reduce_scatter(std::size_t group, std::span<const GradientSource> gradients, float* output,
+                        float alpha, bool accumulate);
+  /// Where the shards of an adopted group lie: R_p * K_p items in the gather dtype, zero at first.
+  Result<std::byte*> resident(std::size_t group, std::size_t parameter);
+  /// Keeps such shards mapped, longer than the session.
+  std::shared_ptr<const void> memory_owner() const { return memory_owner_; }
 
   /// Ends the session here and at every peer.
   void fail(const std::string& reason);
@@ -82,13 +102,19 @@ class Session {
  private:
   enum class Phase { idle, open, finished, closed };
 
-  Session(const SessionConfig& config, OnDemandPlan plan, std::unique_ptr<Transport> transport);
+  Session(const SessionConfig& config, OnDemandPlan plan, std::optional<LockstepPlan> lockstep_plan,
+          std::unique_ptr<Transport> transport);
 
   OnDemand on_demand();
   /// Remembers which accumulators are no longer zero.
   void mark_dirty(const std::vector<std::vector<std::uint64_t>>& touched_by);
   Status require(Phase phase, const char* call) const;
   Status require_group(std::size_t group, const char* call) const;
+  Status require_lockstep(std::size_t group, const char* call) const;
+  /// In a session for lockstep alone: returns once all ranks have entered the same bracket.
+  Status agree(const BracketDigest& digest);
+  /// There: what all ranks' records come to.
+  Result<Settlement> settle_records();
   /// Runs the body, records the event, and ends the session where the error is larger than the
   /// operation.
   template <class Body>
@@ -96,7 +122,10 @@ class Session {
 
   SessionConfig config_;
   OnDemandPlan plan_;
+  std::optional<LockstepPlan> lockstep_plan_;
   std::unique_ptr<Transport> transport_;
+  std::shared_ptr<const void> memory_owner_;
+  std::unique_ptr<Lockstep> lockstep_;
   InlineStream stream_;
   Trace trace_;
   Counters counters_;
@@ -104,11 +133,27 @@ class Session {
 
   Phase phase_ = Phase::idle;
   BracketDigest digest_;
+  BracketRecord record_;  ///< of the bracket just finished, in a session for lockstep alone
   bool published_once_ = false;
   std::vector<std::vector<bool>> dirty_;  ///< [group][slot] of accumulators to zero at the next
                                           ///< publish
   std::vector<std::uint64_t> touched_;    ///< parameters that this rank pushed in this bracket
   std::vector<std::uint64_t> sent_;       ///< pushes to each owner since connect
 };
+
+template <class Body>
+auto Session::traced(const char* name, int group, std::uint64_t bytes, const Body& body) {
+  TraceEvent event{.name = name, .group = group, .bytes = bytes};
+  const std::int64_t waited_before = transport_->waiter().waited_ns();
+  event.begin_ns = now_ns();
+  auto result = body();
+  event.end_ns = now_ns();
+  event.waited_ns = transport_->waiter().waited_ns() - waited_before;
+  trace_.add(event);
+  if (!result && result.error().scope != Scope::operation) {
+    transport_->liveness().fail(result.error());
+  }
+  return result;
+}
 
 }  // namespace headrace

@@ -1,6 +1,7 @@
 #include "session/session.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/function.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -107,6 +108,10 @@ void bind_config(nb::module_& module) {
   const auto silence = seconds([](auto& config) -> auto& { return config.liveness.silence; });
   const auto progress = seconds([](auto& config) -> auto& { return config.wait.no_progress; });
   const auto bootstrap = seconds([](auto& config) -> auto& { return config.bootstrap; });
+  nb::enum_<Mode>(module, "Mode")
+      .value("on_demand", Mode::on_demand)
+      .value("lockstep", Mode::lockstep)
+      .value("both", Mode::both);
   nb::class_<SessionConfig>(module, "SessionConfig")
       .def(
           "__init__",
@@ -120,6 +125,13 @@ void bind_config(nb::module_& module) {
       .def_rw("world_size", &SessionConfig::world_size)
       .def_rw("fingerprint", &SessionConfig::fingerprint)
       .def_rw("chunk_bytes", &SessionConfig::chunk_bytes)
+      .def_rw("mode", &SessionConfig::mode)
+      .def_rw("local_ranks", &SessionConfig::local_ranks)
+      .def_prop_rw(
+          "adopted", [](const SessionConfig& config) { return config.lockstep.adopted; },
+          [](SessionConfig& config, std::vector<bool> adopted) {
+            config.lockstep.adopted = std::move(adopted);
+          })
       .def_rw("accumulate", &SessionConfig::accumulate)
       .def_rw("trace_events", &SessionConfig::trace_events)
       .def_prop_rw("silence_seconds", silence.first, silence.second)
@@ -159,6 +171,43 @@ std::vector<std::vector<bool>> touched_by_group(const Session& session,
   return touched;
 }
 
+std::vector<void*> addresses(const std::vector<std::uintptr_t>& integers) {
+  std::vector<void*> result;
+  result.reserve(integers.size());
+  for (const std::uintptr_t integer : integers) {
+    result.push_back(reinterpret_cast<void*>(integer));
+  }
+  return result;
+}
+
+using Bytes = nb::ndarray<std::uint8_t, nb::ndim<1>, nb::device::cpu>;
+
+// The arena stays mapped for as long as any of the arrays lives.
+std::vector<Bytes> resident(Session& session, std::size_t group) {
+  std::vector<Bytes> blocks;
+  const AddressMap& map = session.plan().map(group);
+  for (std::size_t p = 0; p < map.parameters(); ++p) {
+    std::byte* block = unwrap(session.resident(group, p));
+    auto owner = std::make_unique<std::shared_ptr<const void>>(session.memory_owner());
+    const nb::capsule capsule(owner.get(), [](void* held) noexcept {
+      delete static_cast<std::shared_ptr<const void>*>(held);
+    });
+    static_cast<void>(owner.release());
+    blocks.emplace_back(block, std::initializer_list<std::size_t>{map.block_bytes(p)}, capsule);
+  }
+  return blocks;
+}
+
+// Elements from the start of a reduce-scatter's output to each parameter's rows.
+std::vector<std::size_t> packed_offsets(const Session& session, std::size_t group) {
+  std::vector<std::size_t> offsets;
+  const AddressMap& map = session.plan().map(group);
+  for (std::size_t p = 0; p < map.parameters(); ++p) {
+    offsets.push_back(map.accumulator_offset(p) / sizeof(float));
+  }
+  return offsets;
+}
+
 struct PythonSettlement {
   double loss_sum;
   double weight;
@@ -179,19 +228,38 @@ void bind_class(nb::module_& module) {
           "open",
           [](Session& session, BracketKind kind,
              const std::vector<std::vector<ShardSource>>& sources, double weight,
-             std::uint64_t plan) { return unwrap(session.open(kind, weight, plan, sources)); },
-          "kind"_a, "sources"_a, "weight"_a = 0.0, "plan"_a = 0, ReleaseGil())
+             std::uint64_t plan,
+             bool in_step) { return unwrap(session.open(kind, weight, plan, sources, in_step)); },
+          "kind"_a, "sources"_a, "weight"_a = 0.0, "plan"_a = 0, "in_step"_a = false, ReleaseGil())
       .def(
           "gather",
           [](Session& session, std::size_t group, const std::vector<std::uintptr_t>& landings) {
-            std::vector<void*> addresses;
-            addresses.reserve(landings.size());
-            for (const std::uintptr_t landing : landings) {
-              addresses.push_back(reinterpret_cast<void*>(landing));
-            }
-            unwrap(session.gather(group, addresses));
+            unwrap(session.gather(group, addresses(landings)));
           },
           "group"_a, "landings"_a, ReleaseGil())
+      .def(
+          "all_gather",
+          [](Session& session, std::size_t group, const std::vector<ShardSource>& shards,
+             const std::vector<std::uintptr_t>& landings) {
+            unwrap(session.all_gather(group, shards, addresses(landings)));
+          },
+          "group"_a, "shards"_a, "landings"_a, ReleaseGil())
+      .def(
+          "reduce_scatter",
+          [](Session& session, std::size_t group, const std::vector<GradientSource>& gradients,
+             std::uintptr_t output, float alpha, bool accumulate) {
+            unwrap(session.reduce_scatter(group, gradients, reinterpret_cast<float*>(output), alpha,
+                                          accumulate));
+          },
+          "group"_a, "gradients"_a, "output"_a, "alpha"_a, "accumulate"_a = false, ReleaseGil())
+      .def("resident", &resident, "group"_a)
+      .def("packed_offsets", &packed_offsets, "group"_a)
+      .def(
+          "packed_elements",
+          [](const Session& session, std::size_t group) {
+            return session.plan().map(group).accumulator_bytes() / sizeof(float);
+          },
+          "group"_a)
       .def(
           "push",
           [](Session& session, std::size_t group, const std::vector<GradientSource>& gradients) {

@@ -7,10 +7,12 @@ from torch import nn
 from headrace import _engine, fsdp2
 from headrace.engine import Engine
 from headrace.errors import HeadraceError, OperationError
+from headrace.fsdp2 import fallback
 from headrace.fsdp2.sharded_model import ShardedModel
+from headrace.lockstep import adoptable, residences
+from headrace.mode import Mode
 from headrace.rendezvous import Rendezvous, default_group
 
-_modes = ("on-demand",)
 _accumulations = tuple(_engine.Accumulation.__members__)
 _session_settings = (
     "silence_seconds",
@@ -18,6 +20,7 @@ _session_settings = (
     "bootstrap_seconds",
     "chunk_bytes",
     "trace_events",
+    "local_ranks",
 )
 
 
@@ -26,6 +29,7 @@ def attach(
     mode: str = "on-demand",
     group: dist.ProcessGroup | None = None,
     *,
+    residence: str = "in-place",
     accumulate: str = "arrival",
     keep_freed_pages: bool = True,
     **config: float,
@@ -34,12 +38,20 @@ def attach(
     mesh, in the same order for several models, after fully_shard and before or between training
     steps.
 
+    `mode` is "on-demand" (ranks meet once a minibatch; every forward and backward lies in a
+    bracket), "lockstep" (ranks meet at every layer, as with stock collectives; a loop without
+    brackets works unchanged) or "auto" (each bracket goes one of the two ways; see
+    Engine.minibatch). In lockstep `residence` says where gradients lie while they are reduced:
+    "in-place", where autograd left them, or "slot-reuse", moved into the storage that their
+    parameters have vacated, which frees autograd's earlier.
+
     `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
     same ranks. `accumulate` is "arrival" (gradients are added as they arrive: correct to rounding)
     or "reproducible" (the same bits in any order of arrival, for N fp32 accumulators of the shard
-    in place of one). `keep_freed_pages` keeps freed memory of the whole process resident, without
-    which every gather would fault its pages in again. `config` sets fields of SessionConfig:
-    silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes, trace_events.
+    in place of one); it concerns on-demand. `keep_freed_pages` keeps freed memory of the whole
+    process resident, without which every gather would fault its pages in again. `config` sets
+    fields of SessionConfig: silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes,
+    trace_events, local_ranks (how many ranks share a node in lockstep; all of them unless given).
 
     Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
     FSDP2 ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.
@@ -50,9 +62,10 @@ def attach(
         if group is not None and group is not meeting:
             raise OperationError(f"group={group!r}: give a process group, or none")
         hooks = fsdp2.hooks()  # first: another torch may lack what the rest looks at
-        sharded = ShardedModel(model)
+        way = Mode.parse(mode)
+        sharded = ShardedModel(model, on_demand=way is Mode.on_demand)
         meeting = _meeting_group(sharded, group) or meeting
-        _check_arguments(mode, accumulate, config)
+        _check_arguments(residence, accumulate, config)
         sharded.initialise()
         _check_group(sharded, group)
         for param_group in sharded.groups:
@@ -70,15 +83,21 @@ def attach(
     _agree(rendezvous, problem, settings.bootstrap_seconds)
     settings.accumulate = _engine.Accumulation[accumulate]
     settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
+    settings.mode = _engine.Mode(list(Mode).index(way))
+    if way is Mode.lockstep:
+        settings.adopted = adoptable(sharded)
     session = _engine.Session.connect(settings, sharded.specs(), rendezvous.exchange)
     if keep_freed_pages:
         _engine.keep_freed_pages()
-    return Engine(sharded, session, hooks, int(settings.trace_events))
+    fallback.announce(sharded.fallbacks, rendezvous.rank)
+    return Engine(sharded, session, hooks, int(settings.trace_events), way, residence)
 
 
-def _check_arguments(mode: str, accumulate: str, config: dict[str, float]) -> None:
-    if mode not in _modes:
-        raise OperationError(f"mode={mode!r}: the modes are {', '.join(map(repr, _modes))}")
+def _check_arguments(residence: str, accumulate: str, config: dict[str, float]) -> None:
+    if residence not in residences:
+        raise OperationError(
+            f"residence={residence!r}: gradients are read {' or '.join(map(repr, residences))}"
+        )
     if accumulate not in _accumulations:
         raise OperationError(
             f"accumulate={accumulate!r}: choose from {', '.join(map(repr, _accumulations))}"

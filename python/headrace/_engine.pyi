@@ -31,6 +31,11 @@ class GroupSpec:
     parameters: list[ParameterSpec]
     def __init__(self, name: str, parameters: list[ParameterSpec]) -> None: ...
 
+class Mode(Enum):
+    on_demand = 0
+    lockstep = 1
+    both = 2
+
 class SessionConfig:
     """Settings of one session; every field has a documented default but rank and world_size."""
 
@@ -42,6 +47,9 @@ class SessionConfig:
     bootstrap_seconds: float  # 60: longest wait for peers at connect
     chunk_bytes: int  # 65536: of fp32 accumulators under one lock
     accumulate: Accumulation  # arrival; must agree on every rank
+    mode: Mode  # on_demand
+    local_ranks: int  # 0: all; ranks that share a node, in lockstep
+    adopted: list[bool]  # by group: in lockstep, whether shards live in the arena
     trace_events: int  # 65536: how many trace events are kept between two drains
     def __init__(self, rank: int, world_size: int) -> None: ...
 
@@ -108,10 +116,12 @@ class Session:
         sources: list[list[ShardSource]],
         weight: float = 0.0,
         plan: int = 0,
+        in_step: bool = False,
     ) -> int:
         """Enters a bracket: publishes every group's shard; returns the epoch. `weight` is the
         global token or sample count and `plan` the digest of the balancer's plan, 0 where not
-        given; both must agree on every rank."""
+        given; both must agree on every rank. A bracket in step, for lockstep, publishes nothing
+        (no sources) and begins when every rank has entered it."""
 
     def gather(self, group: int, landings: list[int]) -> None:
         """Writes the group's unsharded parameters; landings[p] has N * R_p * K_p items."""
@@ -134,6 +144,28 @@ class Session:
         """After settle: this rank's rows of the summed gradient times scale, written or added at
         address."""
 
+    def all_gather(self, group: int, shards: list[ShardSource], landings: list[int]) -> None:
+        """In lockstep: writes the group's unsharded parameters; shards are not looked at where the
+        group is adopted."""
+
+    def reduce_scatter(
+        self,
+        group: int,
+        gradients: list[GradientSource],
+        output: int,
+        alpha: float,
+        accumulate: bool = False,
+    ) -> None:
+        """In lockstep: writes alpha times the sum over all ranks of this rank's rows of each
+        gradient to `output` (packed_elements fp32, parameter p at packed_offsets[p]), or adds
+        it. Every rank gives the same parameters. Gradients are free after."""
+
+    def resident(self, group: int) -> list[object]:
+        """Where an adopted group's shards lie, padded: one array of bytes (DLPack) a parameter, which
+        keeps the arena mapped."""
+
+    def packed_elements(self, group: int) -> int: ...
+    def packed_offsets(self, group: int) -> list[int]: ...
     def fail(self, reason: str) -> None:
         """Marks the session failed here; peers raise PeerError with this reason at their next
         engine call."""

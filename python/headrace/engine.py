@@ -1,6 +1,5 @@
 """One attached model: its brackets, its backward, its reports."""
 
-import operator
 import sys
 import time
 import weakref
@@ -13,10 +12,16 @@ from typing import Any, NoReturn
 
 import torch
 
-from headrace._engine import BracketKind, GradientSource, Session
+from headrace._engine import BracketKind, GradientSource, Plan, Session
+from headrace.data import Minibatch
 from headrace.errors import OperationError, SessionError
-from headrace.fsdp2.gradients import write_gradients
+from headrace.fsdp2.fallback import summing
+from headrace.fsdp2.gradients import dense, write_gradients
+from headrace.fsdp2.reduction import Request
 from headrace.fsdp2.sharded_model import ShardedModel, dtypes
+from headrace.lockstep import Lockstep
+from headrace.mode import Mode, choose, digest_of
+from headrace.replicas import over_replicas
 from headrace.report import Report, Traffic, timeline
 from headrace.scaling import LossAccount, Outcome, Rule
 
@@ -31,11 +36,20 @@ class Engine:
     """
 
     def __init__(
-        self, model: ShardedModel, session: Session, hooks: ModuleType, trace_events: int
+        self,
+        model: ShardedModel,
+        session: Session,
+        hooks: ModuleType,
+        trace_events: int,
+        mode: Mode = Mode.on_demand,
+        residence: str = "in-place",
     ) -> None:
         self._model = model
         self._session = session
         self._hooks = hooks
+        self._mode = mode
+        self._lockstep: Lockstep | None = None
+        self._in_step = mode is not Mode.on_demand  # of the open bracket; lockstep needs none
         self._kind: BracketKind | None = None  # of the open bracket
         self._account = LossAccount()
         self._own_backward = False
@@ -43,6 +57,8 @@ class Engine:
         self._attached = True
         self._report: Report | None = None
         self._brackets: deque[dict[str, Any]] = deque(maxlen=trace_events)
+        if mode is not Mode.on_demand:
+            self._lockstep = Lockstep(model, session, residence, adopt=mode is Mode.lockstep)
         model.gather_whole_shards()
         hooks.attach(model.groups, self)
         # Runs at the end of this process, of a multiprocessing child too, but not of a fork of it.
@@ -54,24 +70,38 @@ class Engine:
 
     @contextmanager
     def minibatch(
-        self, tokens: float | None = None, samples: float | None = None, plan: int = 0
+        self,
+        tokens: float | None = None,
+        samples: float | None = None,
+        plan: int | Plan | Minibatch = 0,
+        mode: str | None = None,
     ) -> Iterator[None]:
         """One minibatch of any number of microbatches, zero included; settles on leaving.
 
         `tokens` (or `samples`) is the minibatch's global count, for the mean that engine.backward
-        makes. `plan` is any number that must agree on every rank, such as a hash of the balancer's
-        plan. On leaving, every parameter that any rank touched has its gradient in `.grad`, added
-        to what was there; others keep theirs. Optimizer steps belong after the bracket.
+        makes. `plan` is the balancer's minibatch or plan, or any number that must agree on every
+        rank, such as a hash of it. On leaving, every parameter that any rank touched has its
+        gradient in `.grad`, added to what was there; others keep theirs. Optimizer steps belong
+        after the bracket.
+
+        An engine of mode "auto" runs the bracket in lockstep where `plan` recommends it and gives
+        every rank the same number of microbatches, else on demand; `mode` decides instead. In
+        lockstep every rank runs the same number of microbatches, and engine.backward needs the
+        global count given here.
         """
         account = LossAccount(tokens, samples)
-        with self._bracket(BracketKind.minibatch, account, plan):
+        in_step = choose(self._mode, self._model.lockstep_only, plan, mode)
+        with self._bracket(BracketKind.minibatch, account, plan, in_step):
             yield
 
     @contextmanager
-    def evaluation(self, plan: int = 0) -> Iterator[None]:
+    def evaluation(
+        self, plan: int | Plan | Minibatch = 0, mode: str | None = None
+    ) -> Iterator[None]:
         """A bracket for forwards alone, under no_grad or not; ranks may run different numbers of
-        batches, none included. Nothing settles."""
-        with self._bracket(BracketKind.evaluation, LossAccount(), plan):
+        batches, none included, unless it is in lockstep. Nothing settles."""
+        in_step = choose(self._mode, self._model.lockstep_only, plan, mode)
+        with self._bracket(BracketKind.evaluation, LossAccount(), plan, in_step):
             yield
 
     def backward(
@@ -105,6 +135,11 @@ class Engine:
                 "scalar"
             )
         counted = tokens is not None or samples is not None
+        if counted and self._in_step:
+            raise OperationError(
+                "engine.backward(loss_sum, tokens=...) in lockstep, where gradients are reduced "
+                "before all counts are known: give the global count to engine.minibatch(tokens=...)"
+            )
         factor = self._account.factor(tokens, samples)
         value = float(loss_sum.detach())
         self._own_backward = True
@@ -113,6 +148,12 @@ class Engine:
         finally:
             self._own_backward = False
         self._account.add(value)
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether the open bracket runs in lockstep, where every rank must run the same number of
+        microbatches: a filler too, with weight zero."""
+        return self._in_step
 
     def republish(self) -> None:
         """Publishes every shard at the next bracket, frozen ones too: call it after writing to a
@@ -149,13 +190,15 @@ class Engine:
         self._at_exit.cancel()
         self._hooks.detach(self._model.groups)
         self._model.reset()
+        if self._lockstep is not None:
+            self._lockstep.leave()
         self._model.restore_post_forward_meshes()
         self._session.close()
 
     # -- called by FSDP2's replaced functions
 
     def require_open(self, group: int) -> None:
-        if self._kind is None:
+        if self._failure or (self._kind is None and self._lockstep is None):
             name = self._model.group_name(self._model.groups[group])
             self._refuse(
                 f"the parameters of group '{name}' are needed outside a bracket: run forward and "
@@ -172,32 +215,40 @@ class Engine:
 
     def gather(self, group: int, landings: list[int]) -> None:
         self.require_open(group)
-        self._session.gather(group, landings)
+        if self._lockstep is not None and self._in_step:
+            self._lockstep.all_gather(group, landings)
+        else:
+            self._session.gather(group, landings)
 
-    def push(self, group: int, gradients: list[tuple[int, torch.Tensor]]) -> None:
+    def reduce(
+        self, group: int, gradients: list[tuple[int, torch.Tensor]], request: Request
+    ) -> torch.Tensor | None:
         self.require_open(group)
         self.backward_started()
-        sources, held = [], []
-        for index, gradient in gradients:
-            if gradient.layout is not torch.strided or gradient.dtype not in dtypes:
-                param = self._model.groups[group].fsdp_params[index]
-                raise OperationError(
-                    f"the gradient of parameter '{self._model.parameter_name(param)}' is "
-                    f"{gradient.dtype} in layout {gradient.layout}: gradients must be dense, in "
-                    "float32 or bfloat16 (for an embedding, sparse=False)"
-                )
-            # Some tensors are lazy: what lies at their address is not their value.
-            if gradient._is_zerotensor():
-                gradient = torch.zeros(gradient.shape, dtype=gradient.dtype)
-            gradient = gradient.resolve_neg().contiguous()
-            held.append(gradient)
-            sources.append(GradientSource(index, gradient.data_ptr(), dtypes[gradient.dtype]))
-        self._session.push(group, sources)
+        if self._lockstep is not None and self._in_step:
+            alpha, average = self._lockstep_scale(request.divide_factor)
+            return self._lockstep.reduce(group, gradients, request, alpha, average)
+        held = [(i, dense(self._model, group, i, gradient)) for i, gradient in gradients]
+        self._session.push(
+            group, [GradientSource(i, g.data_ptr(), dtypes[g.dtype]) for i, g in held]
+        )
+        gradients.clear()
+        return None
+
+    def _lockstep_scale(self, divide_factor: float | None) -> tuple[float, bool]:
+        """What the sum over the shard mesh is multiplied by, and whether replicas are averaged."""
+        if self._own_backward:
+            return (1.0 if self._account.given else 0.0), False
+        if divide_factor is not None:
+            return 1.0 / divide_factor, False
+        return 1.0 / self._session.world_size, True
 
     # -- inside
 
     @contextmanager
-    def _bracket(self, kind: BracketKind, account: LossAccount, plan: int) -> Iterator[None]:
+    def _bracket(
+        self, kind: BracketKind, account: LossAccount, plan: int | Plan | Minibatch, in_step: bool
+    ) -> Iterator[None]:
         if not self._attached or self._failure:
             self._refuse(f"engine.{kind.name}()")
         if self._kind is not None:
@@ -205,26 +256,28 @@ class Engine:
                 f"engine.{kind.name}() inside engine.{self._kind.name}() of the same model: leave "
                 "that bracket first"
             )
-        try:
-            digest = operator.index(plan) & (2**64 - 1)
-        except TypeError:
-            raise OperationError(f"plan={plan!r}: give a whole number") from None
+        digest = digest_of(plan)
         begin = time.monotonic_ns()
         before = Traffic.of(self._session.counters())
         self._model.reset()
         self._model.check()
         try:
-            epoch = self._session.open(kind, self._model.sources(), account.digest_weight, digest)
-            self._model.mark_published()
-            self._kind, self._account = kind, account
-            yield
+            sources = [] if in_step else self._model.sources()
+            epoch = self._session.open(kind, sources, account.digest_weight, digest, in_step)
+            if not in_step:
+                self._model.mark_published()
+            self._kind, self._account, self._in_step = kind, account, in_step
+            with summing(self._model.fallbacks, account.given is not None):
+                yield
             outcome = self._leave(kind)
         except BaseException as error:
             self._abort(error)
             raise
         finally:
             self._kind = None
-        self._note(kind, epoch, outcome, begin, before)
+            self._in_step = self._lockstep is not None
+        way = Mode.lockstep if in_step else Mode.on_demand
+        self._note(kind, way, epoch, outcome, begin, before)
 
     def _leave(self, kind: BracketKind) -> Outcome:
         leftover = self._model.leftover()
@@ -234,7 +287,7 @@ class Engine:
                 "bracket: call set_requires_gradient_sync(True) before the last backward of "
                 "every minibatch"
             )
-        changed = self._model.changed()
+        changed = None if self._in_step else self._model.changed()
         if changed:
             raise OperationError(
                 f"parameter '{changed}' changed inside the bracket, where peers may be reading "
@@ -248,10 +301,13 @@ class Engine:
         self._session.finish(account.loss_sum, account.weight, int(account.rules))
         settled = self._session.settle()
         self._kind = None  # hooks and the optimizer may now change shards
-        outcome = account.settle(
-            Rule(settled.flags), settled.loss_sum, settled.weight, self._session.world_size
-        )
-        write_gradients(self._model, self._session, settled.touched, outcome.scale, outcome.flagged)
+        totals = over_replicas(self._model.replicas, settled)
+        ranks = self._session.world_size * self._model.replica_count
+        outcome = account.settle(Rule(totals.flags), totals.loss_sum, totals.weight, ranks)
+        if not self._in_step:
+            write_gradients(
+                self._model, self._session, totals.touched, outcome.scale, outcome.flagged
+            )
         return outcome
 
     def _abort(self, error: BaseException) -> None:
@@ -261,13 +317,20 @@ class Engine:
         self._model.reset()
 
     def _note(
-        self, kind: BracketKind, epoch: int, outcome: Outcome, begin: int, before: Traffic
+        self,
+        kind: BracketKind,
+        way: Mode,
+        epoch: int,
+        outcome: Outcome,
+        begin: int,
+        before: Traffic,
     ) -> None:
         end = time.monotonic_ns()
         counters = self._session.counters()
         traffic = Traffic.of(counters).since(before)
         self._report = Report.make(
             kind.name,
+            way.value,
             epoch,
             outcome,
             self._account.microbatches,

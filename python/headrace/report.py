@@ -34,6 +34,7 @@ class Report:
     rest is this rank's own."""
 
     kind: str  # "minibatch" | "evaluation"
+    mode: str  # "on-demand" | "lockstep"
     epoch: int
     loss: float | None  # mean over all tokens or samples; None where the loop owns loss.backward()
     tokens: float | None
@@ -54,6 +55,7 @@ class Report:
     def make(
         cls,
         kind: str,
+        mode: str,
         epoch: int,
         outcome: Outcome,
         microbatches: int,
@@ -64,6 +66,7 @@ class Report:
     ) -> "Report":
         return cls(
             kind=kind,
+            mode=mode,
             epoch=epoch,
             loss=outcome.loss,
             tokens=outcome.tokens,

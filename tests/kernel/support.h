@@ -143,6 +143,6 @@ inline std::vector<std::size_t> awkward_counts() {
   return counts;
 }
 
-constexpr std::array k_offsets = {0, 1, 2, 4, 6, 28, 32, 60, 63};
+inline constexpr std::array k_offsets = {0, 1, 2, 4, 6, 28, 32, 60, 63};
 
 }  // namespace headrace::testing

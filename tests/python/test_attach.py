@@ -58,11 +58,6 @@ def inner_used_first() -> nn.Module:
     return model
 
 
-def hsdp() -> nn.Module:
-    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("r", "s"))
-    return shard(decoder(), mesh=mesh)
-
-
 def tensor_parallel() -> nn.Module:
     mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("dp", "tp"))
     model = decoder()
@@ -174,7 +169,6 @@ refusals: list[tuple[Callable[[], nn.Module], int, list[str]]] = [
     (not_fsdp, 2, ["Decoder", "fully_shard"]),
     (inner_module, 2, ["inside a larger", "root"]),
     (inner_used_first, 2, ["root"]),
-    (hsdp, 4, ["HSDP", "1-D mesh"]),
     (tensor_parallel, 2, ["head.weight", "tensor parallel"]),
     (second_dimension, 2, ["'weight'", "dimension 1"]),
     (offloaded, 2, ["offload"]),

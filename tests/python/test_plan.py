@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -115,3 +116,33 @@ def test_a_wrong_request_is_refused_with_what_to_choose(
     result = run(*arguments)
     assert result.returncode != 0
     assert said in result.stderr
+
+
+SHOW = ("show", "--nodes", "5", "--local", "4")
+
+
+@pytest.mark.parametrize("collective", ["all-gather", "reduce-scatter"])
+def test_show_prints_a_table_a_rank_or_a_picture(collective: str) -> None:
+    for arguments in ((), ("--rank", "7"), ("--format", "svg")):
+        result = run(*SHOW, "--collective", collective, *arguments)
+        assert (result.returncode, result.stderr) == (0, "")
+        if "svg" in arguments:
+            assert ElementTree.fromstring(result.stdout).tag.endswith("svg")
+        else:
+            assert result.stdout.lower().startswith(f"{collective} on 5 nodes of 4 ranks")
+            assert ("rank 7" in result.stdout) == ("7" in arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--rank", "20"), "20 is not one of the 20 ranks"),
+        (("--collective", "reduce-scatter", "--width", "3"), "3"),
+        (("--collective", "broadcast"), "broadcast"),
+        (("--transfers", "0"), "--transfers"),
+    ],
+)
+def test_show_refuses_what_does_not_exist(arguments: tuple[str, ...], sentence: str) -> None:
+    refused = run(*SHOW, *arguments)
+    assert refused.returncode != 0
+    assert sentence in refused.stderr

@@ -213,6 +213,9 @@ def _data(corpus: Path) -> list[str]:
     [
         ("stock", "lb-micro", 2),
         ("stock", "none", 3),
+        ("headrace-lockstep", "lb-micro", 2),
+        ("headrace-lockstep", "none", 3),
+        ("headrace-auto", "lb-micro", 2),
         ("headrace", "none", 2),
         ("headrace", "lb-micro", 2),
         ("headrace", "lb-mini", 2),

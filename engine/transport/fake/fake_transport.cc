@@ -22,6 +22,7 @@ class FaultyTransport final : public Transport {
 
   Capability capability() const override { return inner_->capability(); }
   std::byte* memory() override { return inner_->memory(); }
+  std::shared_ptr<const void> memory_owner() const override { return inner_->memory_owner(); }
   Channel& channel(int peer) override { return channels_[static_cast<std::size_t>(peer)]; }
   Liveness& liveness() override { return inner_->liveness(); }
   Waiter& waiter() override { return inner_->waiter(); }
@@ -62,7 +63,9 @@ Result<std::unique_ptr<Transport>> make_fake_transport(const TransportConfig& co
       hub->meet(config.identity.rank, std::make_shared<Arena>(std::move(arena)), config.bootstrap));
   std::vector<LivenessPeer> peers;
   for (int rank = 0; rank < config.identity.world_size; ++rank) {
-    if (rank != config.identity.rank) {
+    if (config.reach(rank) == Reach::none) {
+      met[static_cast<std::size_t>(rank)].reset();
+    } else if (rank != config.identity.rank) {
       peers.push_back({.rank = rank, .page = nullptr, .death = Fd()});
     }
   }

@@ -16,6 +16,7 @@ class FaultyChannel final : public Channel {
       : source_(source), channel_(channel), plan_(std::move(plan)) {}
 
   int peer() const override { return channel_->peer(); }
+  const std::byte* view() const override { return channel_->view(); }
   Status get(Stream& stream, std::span<const Piece> pieces) override;
   Status put(Stream& stream, std::span<const Piece> pieces) override;
   Status accumulate(Stream& stream, const AccumulatorRegion& region,

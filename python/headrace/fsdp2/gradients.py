@@ -1,9 +1,10 @@
-"""From settled sums to `.grad`: what any rank touched is set on every rank, what none touched
-stays."""
+"""Gradients on their way in, as tensors that the engine can read, and from settled sums to
+`.grad`: what any rank touched is set on every rank, what none touched stays."""
 
 from typing import Protocol
 
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.tensor import DTensor
 
@@ -20,6 +21,21 @@ class Sums(Protocol):
     ) -> None: ...
 
 
+def dense(model: ShardedModel, group: int, index: int, gradient: torch.Tensor) -> torch.Tensor:
+    """The gradient of one parameter, contiguous and in a dtype that the engine reads."""
+    if gradient.layout is not torch.strided or gradient.dtype not in dtypes:
+        param = model.groups[group].fsdp_params[index]
+        raise OperationError(
+            f"the gradient of parameter '{model.parameter_name(param)}' is {gradient.dtype} in "
+            f"layout {gradient.layout}: gradients must be dense, in float32 or bfloat16 (for an "
+            "embedding, sparse=False)"
+        )
+    # Some tensors are lazy: what lies at their address is not their value.
+    if gradient._is_zerotensor():
+        gradient = torch.zeros(gradient.shape, dtype=gradient.dtype)
+    return gradient.resolve_neg().contiguous()
+
+
 @torch.no_grad()
 def write_gradients(
     model: ShardedModel, sums: Sums, touched: list[list[bool]], scale: float, zero: bool
@@ -27,15 +43,15 @@ def write_gradients(
     """Sets or adds to `.grad` of every touched parameter, then runs its post-accumulate hooks once,
     in group order. With `zero` the sums are taken as zero whatever they hold.
 
-    A group's all-reduce hook, where set, runs once before, over the group's touched shards packed
-    as FSDP2 packs them (fp32, scaled, pad rows zero).
+    Replicas (HSDP) are summed and a group's all-reduce hook, where set, runs once before, over the
+    group's touched shards packed as FSDP2 packs them (fp32, scaled, pad rows zero).
     """
     for g, group in enumerate(model.groups):
         indices = [p for p, was_touched in enumerate(touched[g]) if was_touched]
         if not indices:
             continue
         packed: dict[int, torch.Tensor] = {}
-        if group._all_reduce_hook is not None:
+        if group._all_reduce_hook is not None or model.replicas is not None:
             packed = _pack(model, sums, g, indices, scale, zero)
         for p in indices:
             param = group.fsdp_params[p]
@@ -83,7 +99,10 @@ def _pack(
         views[p] = block[: size.numel()].view(size)
         if views[p].numel() and not zero:
             sums.collect(g, p, views[p].data_ptr(), dtypes[flat.dtype], scale, False)
-    group._all_reduce_hook(flat)
+    if model.replicas is not None:
+        dist.all_reduce(flat, group=model.replicas)
+    if group._all_reduce_hook is not None:
+        group._all_reduce_hook(flat)
     return views
 
 

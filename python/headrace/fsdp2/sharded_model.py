@@ -29,9 +29,14 @@ _wrapper_prefixes = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 class ShardedModel:
     """The root of one fully_shard tree, lazily initialised, resharded, and holding nothing from
-    earlier forwards. Group and parameter indices are those of the engine."""
+    earlier forwards. Group and parameter indices are those of the engine.
 
-    def __init__(self, module: nn.Module) -> None:
+    A group that the engine does not carry is an error where `on_demand` alone is wanted, since a
+    stock collective would wait for ranks that run another number of microbatches. Otherwise it is
+    kept out of `groups`, and why in `fallbacks`: stock collectives carry it.
+    """
+
+    def __init__(self, module: nn.Module, on_demand: bool = True) -> None:
         module = getattr(module, "_orig_mod", module)  # torch.compile's wrapper
         if not isinstance(module, FSDPModule):
             raise OperationError(
@@ -40,6 +45,8 @@ class ShardedModel:
             )
         self.root: FSDPState = module._get_fsdp_state()
         self.groups: list[FSDPParamGroup] = []
+        self.fallbacks: dict[FSDPParamGroup, str] = {}
+        self._on_demand_only = on_demand
         self._published: dict[FSDPParam, tuple[object, ...]] = {}
         self._post_forward_meshes: list[FSDPMeshInfo | None] = []
 
@@ -56,6 +63,22 @@ class ShardedModel:
                         if isinstance(group.mesh_info, FSDPMeshInfo):
                             return group.mesh_info.shard_process_group
         return None
+
+    @property
+    def replicas(self) -> dist.ProcessGroup | None:
+        """With HSDP, the ranks that hold the same shards as this one."""
+        mesh = self.groups[0].mesh_info
+        return mesh.replicate_process_group if isinstance(mesh, HSDPMeshInfo) else None
+
+    @property
+    def replica_count(self) -> int:
+        return 1 if self.replicas is None else self.replicas.size()
+
+    @property
+    def lockstep_only(self) -> bool:
+        """Whether something in the model rules on-demand brackets out."""
+        factors = (group.gradient_divide_factor for group in self.groups)
+        return bool(self.fallbacks) or any(factor is not None for factor in factors)
 
     def initialise(self) -> None:
         """FSDP2's lazy init, which an idle rank would never run, then a clean start, then every
@@ -81,8 +104,24 @@ class ShardedModel:
                 "set_requires_gradient_sync(False): finish that accumulation with a synchronised "
                 "backward before headrace.attach"
             )
+        if not self._on_demand_only:
+            self._set_fallbacks_apart()
         self.reset()
         self.check()
+
+    def _set_fallbacks_apart(self) -> None:
+        carried: list[FSDPParamGroup] = []
+        for group in self.groups:
+            try:
+                self._check_one([*carried[:1], group])
+                carried.append(group)
+            except OperationError as reason:
+                self.fallbacks[group] = str(reason)
+        if not carried:
+            raise OperationError(
+                "lockstep carries no group of this model: " + next(iter(self.fallbacks.values()))
+            )
+        self.groups = carried
 
     # -- names and shapes
 
@@ -117,46 +156,46 @@ class ShardedModel:
     def check(self) -> None:
         """At attach and at each bracket: raises OperationError naming the first thing that headrace
         does not carry, and what to do about it."""
-        ranks = None
-        for group in self.groups:
+        self._check_one(self.groups)
+
+    def _check_one(self, groups: list[FSDPParamGroup]) -> None:
+        """Each group, and that all lie on one mesh."""
+        first = None
+        for group in groups:
             self._check_group(group)
-            group_ranks = dist.get_process_group_ranks(group.mesh_info.shard_process_group)
-            if ranks is not None and group_ranks != ranks:
+            mesh = _mesh_ranks(group.mesh_info)
+            if first is not None and mesh != first:
                 raise OperationError(
-                    f"group '{self.group_name(group)}' is sharded over ranks {group_ranks} and "
-                    f"another over {ranks}: on-demand mode needs one shard mesh for the whole "
-                    "model"
+                    f"group '{self.group_name(group)}' is sharded over ranks {mesh} and another "
+                    f"over {first}: one engine needs one shard mesh for the whole model"
                 )
-            ranks = group_ranks
+            first = mesh
             for param in group.fsdp_params:
                 self._check_parameter(param)
 
     def _check_group(self, group: FSDPParamGroup) -> None:
         name = f"group '{self.group_name(group)}'"
         mesh = group.mesh_info
-        if isinstance(mesh, HSDPMeshInfo):
-            raise OperationError(
-                f"{name} uses HSDP (a 2-D mesh {tuple(mesh.mesh.shape)}), which on-demand mode "
-                "does not support yet: give fully_shard a 1-D mesh"
-            )
         if not isinstance(mesh, FSDPMeshInfo):
             raise OperationError(
                 f"{name} is replicated, not sharded: use fully_shard with a 1-D mesh"
             )
-        if mesh.mesh.ndim != 1 or mesh.is_spmd_mesh:
+        dimensions = 2 if isinstance(mesh, HSDPMeshInfo) else 1
+        if mesh.mesh.ndim != dimensions or mesh.is_spmd_mesh:
             raise OperationError(
-                f"{name} is sharded over one dimension of a larger mesh: use a 1-D mesh"
+                f"{name} is sharded over one dimension of a larger mesh: use a 1-D mesh, or a 2-D "
+                "one for HSDP"
             )
         if isinstance(group.offload_policy, CPUOffloadPolicy):
             raise OperationError(
-                f"{name} is offloaded to the CPU: remove offload_policy, which on-demand mode "
+                f"{name} is offloaded to the CPU: remove offload_policy, which headrace "
                 "does not support"
             )
         if group.device.type != "cpu":
             raise OperationError(
-                f"{name} is on {group.device}: on-demand mode runs on CPU parameters for now"
+                f"{name} is on {group.device}: headrace runs on CPU parameters for now"
             )
-        if group.gradient_divide_factor is not None:
+        if group.gradient_divide_factor is not None and self._on_demand_only:
             raise OperationError(
                 f"{name} has set_gradient_divide_factor({group.gradient_divide_factor}): "
                 "on-demand mode scales at settle; remove it and scale the loss, or use "
@@ -187,12 +226,12 @@ class ShardedModel:
         sharded = param.sharded_param
         if param.is_dtensor:
             raise OperationError(
-                f"{name} is a DTensor of another mesh (tensor parallel), which on-demand mode "
+                f"{name} is a DTensor of another mesh (tensor parallel), which headrace "
                 "does not support: use fully_shard alone"
             )
         if param.fsdp_placement.dim != 0:
             raise OperationError(
-                f"{name} is sharded on dimension {param.fsdp_placement.dim}: on-demand mode needs "
+                f"{name} is sharded on dimension {param.fsdp_placement.dim}: headrace needs "
                 "dimension 0; change shard_placement_fn"
             )
         if not isinstance(sharded, DTensor):
@@ -201,16 +240,16 @@ class ShardedModel:
         if type(local) is not torch.Tensor or hasattr(local, "fsdp_pre_all_gather"):
             raise OperationError(
                 f"{name} is a tensor subclass ({type(local).__name__}) or has an FSDP2 all-gather "
-                "extension, which on-demand mode does not support: use plain tensors"
+                "extension, which headrace does not support: use plain tensors"
             )
         if local.device.type != "cpu":
             raise OperationError(
-                f"{name} lies on {local.device}: on-demand mode runs on CPU parameters for now"
+                f"{name} lies on {local.device}: headrace runs on CPU parameters for now"
             )
         for what, dtype in (("stored", sharded.dtype), ("computed", _compute_dtype(param))):
             if dtype not in dtypes:
                 raise OperationError(
-                    f"{name} is {what} in {dtype}: on-demand mode carries float32 and bfloat16; "
+                    f"{name} is {what} in {dtype}: headrace carries float32 and bfloat16; "
                     "set param_dtype or convert the model before fully_shard"
                 )
         if sharded.dtype != param.orig_dtype:
@@ -292,6 +331,10 @@ class ShardedModel:
         for group, mesh in zip(self.groups, self._post_forward_meshes, strict=True):
             if mesh is not None and group.post_forward_mesh_info is group.mesh_info:
                 group.post_forward_mesh_info = mesh
+
+
+def _mesh_ranks(mesh: FSDPMeshInfo) -> list[int]:
+    return dist.get_process_group_ranks(mesh.shard_process_group)
 
 
 def _compute_dtype(param: FSDPParam) -> torch.dtype:

@@ -5,19 +5,33 @@ in _fsdp_param_group (the reduce-scatter). FSDP2's own hooks, storage, prefetch 
 gradient accumulation stay in place. A group that is not attached takes the stock path untouched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.distributed as dist
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group
 from torch.distributed.fsdp._fully_shard._fsdp_common import (
     TrainingState,
     _disable_functorch_if_active,
 )
-from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam, alloc_storage
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+from headrace.fsdp2 import landings
+
+
+class Reduction(NamedTuple):
+    """What FSDP2 asks of one reduction beside the sum over the shard mesh."""
+
+    orig_dtype: torch.dtype  # of the sharded gradient
+    divide_factor: float | None  # set by the user
+    all_reduce_group: dist.ProcessGroup | None  # the replicas of HSDP
+    all_reduce: bool  # False: keep this rank's partial sum for a later reduction
+    partial: torch.Tensor | None  # kept by an earlier reduction
+    all_reduce_hook: Callable[[torch.Tensor], None] | None
 
 
 class Traffic(Protocol):
@@ -30,7 +44,11 @@ class Traffic(Protocol):
 
     def gather(self, group: int, landings: list[int]) -> None: ...
 
-    def push(self, group: int, gradients: list[tuple[int, torch.Tensor]]) -> None: ...
+    def reduce(
+        self, group: int, gradients: list[tuple[int, torch.Tensor]], reduction: Reduction
+    ) -> torch.Tensor | None:
+        """Takes the gradients out of the list as soon as they are consumed. Returns the partial sum
+        to keep for a later reduction."""
 
 
 class _Place(NamedTuple):
@@ -152,21 +170,9 @@ def _wait_for_unshard(self: FSDPParamGroup) -> None:
         return _stock["wait_for_unshard"](self)
     if self._all_gather_result is None:
         return None
-    # Made once and kept, so never as inference tensors, whatever mode the first forward runs in.
+    # Written by address: version counters stay as they are, as with the stock copy-out.
+    place.traffic.gather(place.group, landings.allocate(self))
     with torch.inference_mode(False):
-        landings = []
-        for param in self.fsdp_params:
-            param.init_all_gather_outputs(
-                [param._sharded_param_data.numel()],
-                [param.param_dtype or param.orig_dtype],
-                self.mesh_info.shard_mesh_size,
-                self.device,
-            )
-            landing = param.all_gather_outputs[0]
-            alloc_storage(landing)
-            landings.append(landing.data_ptr())
-        # Written by address: version counters stay as they are, as with the stock copy-out.
-        place.traffic.gather(place.group, landings)
         for param in self.fsdp_params:
             param.init_unsharded_param()
     self._to_unsharded()
@@ -179,8 +185,17 @@ def _foreach_reduce(
     unsharded_grads: list[torch.Tensor],
     reduce_scatter_group: Any,
     reduce_scatter_stream: Any,
-    *args: Any,
-    **kwargs: Any,
+    reduce_scatter_comm: Any,
+    orig_dtype: torch.dtype | None,
+    reduce_dtype: torch.dtype | None,
+    device: torch.device,
+    gradient_divide_factor: float | None,
+    all_reduce_group: Any,
+    all_reduce_stream: Any,
+    all_reduce_grads: bool,
+    partial_reduce_output: torch.Tensor | None,
+    all_reduce_hook: Callable[[torch.Tensor], None] | None,
+    force_sum_reduction_for_comms: bool = False,
 ) -> tuple[Any, ...]:
     group = _owners.get(fsdp_params[0])
     if group is None:
@@ -189,15 +204,31 @@ def _foreach_reduce(
             unsharded_grads,
             reduce_scatter_group,
             reduce_scatter_stream,
-            *args,
-            **kwargs,
+            reduce_scatter_comm,
+            orig_dtype,
+            reduce_dtype,
+            device,
+            gradient_divide_factor,
+            all_reduce_group,
+            all_reduce_stream,
+            all_reduce_grads,
+            partial_reduce_output,
+            all_reduce_hook,
+            force_sum_reduction_for_comms,
         )
     place = _places[group]
     gradients = [
         (place.parameters[param], grad)
         for param, grad in zip(fsdp_params, unsharded_grads, strict=True)
     ]
-    place.traffic.push(place.group, gradients)
-    gradients.clear()
-    unsharded_grads.clear()  # the gradients have been added: free them now
-    return (None, None, reduce_scatter_stream, None, None, None, None)
+    unsharded_grads.clear()  # so that each gradient goes as soon as it has been consumed
+    reduction = Reduction(
+        orig_dtype or gradients[0][1].dtype,
+        gradient_divide_factor,
+        all_reduce_group,
+        all_reduce_grads,
+        partial_reduce_output,
+        all_reduce_hook,
+    )
+    partial = place.traffic.reduce(place.group, gradients, reduction)
+    return (None, None, reduce_scatter_stream, None, None, None, partial)

@@ -1,0 +1,178 @@
+#include "collective/lockstep.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/digest.h"
+#include "plan/all_gather_plan.h"
+#include "plan/reduce_scatter_plan.h"
+
+namespace headrace {
+namespace {
+
+const char* name_of(CollectiveKind kind) {
+  return kind == CollectiveKind::all_gather ? "all-gather" : "reduce-scatter";
+}
+
+}  // namespace
+
+Lockstep::Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit)
+    : plan_(plan),
+      transport_(transport),
+      rank_(rank),
+      limit_(limit),
+      executor_(transport, plan->topology(), rank, plan->signals_offset(), plan->signals(),
+                inline_lanes(), limit) {}
+
+LaneStreams Lockstep::inline_lanes() {
+  LaneStreams streams;
+  for (auto& lanes : streams) {
+    lanes.fill(&stream_);
+  }
+  return streams;
+}
+
+Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Transport* transport,
+                                                 int rank, Milliseconds limit) {
+  std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit));
+  for (std::size_t group = 0; group < plan->groups(); ++group) {
+    const GroupSpec& spec = plan->model().groups[group];
+    const AllGatherOptions options = plan->all_gather_options(group);
+    result->gathers_.emplace_back(CollectiveKind::all_gather,
+                                  all_gather_shape(plan->topology(), spec, options),
+                                  all_gather_program(plan->topology(), spec, options, rank));
+  }
+  return result;
+}
+
+Status Lockstep::all_gather(std::size_t group, std::span<const ShardSource> shards,
+                            std::span<void* const> landings) {
+  call_ = fmt::format("all-gather of group '{}'", plan_->model().groups[group].name);
+  HEADRACE_TRY(
+      begin({.kind = CollectiveKind::all_gather, .group = static_cast<std::uint32_t>(group)}));
+  return run(gathers_[group], group, {.shards = shards, .landings = landings});
+}
+
+Result<std::vector<std::string>> Lockstep::exchange(std::string_view mine) {
+  constexpr std::size_t k_bytes = LockstepPlan::k_record_bytes;
+  const std::size_t group = plan_->record_group();
+  std::byte* record = transport_->memory() + plan_->resident_offset(group);
+  std::memcpy(record, mine.data(), mine.size());
+  const auto ranks = static_cast<std::size_t>(plan_->topology().world_size());
+  std::string all(ranks * k_bytes, '\0');
+  const ShardSource shard;
+  void* landing = all.data();
+  HEADRACE_TRY(all_gather(group, {&shard, 1}, {&landing, 1}));
+  std::vector<std::string> records;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    records.push_back(all.substr(rank * k_bytes, mine.size()));
+  }
+  return records;
+}
+
+Status Lockstep::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
+                                float* output, float alpha, bool accumulate) {
+  const GroupSpec& spec = plan_->model().groups[group];
+  std::vector<DType> dtypes;
+  std::vector<GradientSource> by_parameter;
+  for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
+    dtypes.push_back(spec.parameters[p].dtype);
+    by_parameter.push_back({.parameter = p, .address = nullptr});
+  }
+  for (const GradientSource& gradient : gradients) {
+    dtypes[gradient.parameter] = gradient.dtype;
+    by_parameter[gradient.parameter] = gradient;
+  }
+  Digest present;
+  for (const GradientSource& gradient : by_parameter) {
+    present.add_word(gradient.address != nullptr ? 1 : 0);
+  }
+  for (const DType dtype : dtypes) {
+    present.add_word(static_cast<std::uint64_t>(dtype));
+  }
+  call_ = fmt::format("reduce-scatter of group '{}'", spec.name);
+  HEADRACE_TRY_ASSIGN(const Program* program, reduce_program(group, dtypes));
+  HEADRACE_TRY(begin({.kind = CollectiveKind::reduce_scatter,
+                      .group = static_cast<std::uint32_t>(group),
+                      .gradients = present.value(),
+                      .alpha = alpha,
+                      .accumulate = accumulate ? 1U : 0U}));
+  return run(
+      *program, group,
+      {.gradients = by_parameter, .output = output, .alpha = alpha, .accumulate = accumulate});
+}
+
+Result<const Program*> Lockstep::reduce_program(std::size_t group,
+                                                const std::vector<DType>& dtypes) {
+  const auto found = reductions_.find({group, dtypes});
+  if (found != reductions_.end()) {
+    return &found->second;
+  }
+  const GroupSpec& spec = plan_->model().groups[group];
+  const ReduceScatterOptions options = plan_->reduce_scatter_options(dtypes);
+  HEADRACE_TRY_ASSIGN(ScheduleShape shape, reduce_scatter_shape(plan_->topology(), spec, options));
+  HEADRACE_TRY_ASSIGN(RankProgram program,
+                      reduce_scatter_program(plan_->topology(), spec, options, rank_));
+  const auto [made, inserted] = reductions_.emplace(
+      std::pair(group, dtypes),
+      Program(CollectiveKind::reduce_scatter, std::move(shape), std::move(program)));
+  return &made->second;
+}
+
+Status Lockstep::begin(CallDigest digest) {
+  digest.number = ++calls_;
+  const std::size_t slot = plan_->digest_offset(rank_, digest.number);
+  const Piece piece{.remote_offset = slot, .local = &digest, .bytes = sizeof digest};
+  const std::vector<int> neighbours = plan_->neighbours(rank_);
+  for (const int peer : neighbours) {
+    Channel& channel = transport_->channel(peer);
+    HEADRACE_TRY(channel.put(stream_, {&piece, 1}));
+    HEADRACE_TRY(channel.signal(stream_, plan_->call_signal(rank_), digest.number));
+  }
+  for (const int peer : neighbours) {
+    HEADRACE_TRY(
+        transport_->channel(peer).wait(stream_, plan_->call_signal(peer), digest.number, call_));
+    CallDigest theirs;
+    std::memcpy(&theirs, transport_->memory() + plan_->digest_offset(peer, digest.number),
+                sizeof theirs);
+    HEADRACE_TRY(compare(peer, theirs, digest));
+  }
+  return {};
+}
+
+Status Lockstep::compare(int peer, const CallDigest& theirs, const CallDigest& ours) const {
+  const auto differs = [peer](std::string what) {
+    return Error{.scope = Scope::session, .message = std::move(what), .rank = peer};
+  };
+  if (theirs.kind != ours.kind || theirs.group != ours.group) {
+    return differs(fmt::format(
+        "rank {} is in a {} of group '{}' where this rank is in a {} of group '{}'; in lockstep "
+        "all ranks must run the same layers in the same order, the same number of times",
+        peer, name_of(theirs.kind), plan_->model().groups[theirs.group].name, name_of(ours.kind),
+        plan_->model().groups[ours.group].name));
+  }
+  if (theirs.gradients != ours.gradients) {
+    return differs(fmt::format(
+        "rank {} has gradients of other parameters of group '{}', or in other dtypes, than this "
+        "rank; in lockstep every rank must use the same parameters",
+        peer, plan_->model().groups[ours.group].name));
+  }
+  if (theirs.alpha != ours.alpha || theirs.accumulate != ours.accumulate) {
+    return differs(fmt::format(
+        "rank {} scales the gradients of group '{}' by {} where this rank scales them by {}", peer,
+        plan_->model().groups[ours.group].name, theirs.alpha, ours.alpha));
+  }
+  return {};
+}
+
+Status Lockstep::run(const Program& program, std::size_t group, const Bindings& bindings) {
+  HEADRACE_TRY_ASSIGN(Milestones milestones,
+                      executor_.run(program, plan_->regions(group), bindings, call_.c_str()));
+  for (Event& event : milestones) {
+    HEADRACE_TRY(event.wait(Deadline(limit_)));
+  }
+  return {};
+}
+
+}  // namespace headrace

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "collective/executor.h"
+#include "collective/on_demand.h"
+#include "plan/lockstep_plan.h"
+#include "transport/transport.h"
+
+namespace headrace {
+
+/// Lockstep collectives of one model on one rank. All ranks make the same calls in the same order,
+/// one caller at a time. A call begins by telling its neighbours which one it is, so that ranks
+/// whose calls differ get an error that names both before any byte moves.
+///
+/// Programs are made once: those of all-gathers at the start, those of reduce-scatters for each
+/// choice of gradient dtypes when it first comes.
+class Lockstep {
+ public:
+  /// Pointers must outlive the object. `limit` is the longest wait of one lane for another.
+  static Result<std::unique_ptr<Lockstep>> make(const LockstepPlan* plan, Transport* transport,
+                                                int rank, Milliseconds limit);
+
+  const LockstepPlan& plan() const { return *plan_; }
+
+  /// Writes every parameter's N * b_p bytes of landing. `shards` are the rank's real rows; not
+  /// looked at where the group is adopted, since its shards lie in the arena. They may be written
+  /// again when this returns.
+  Status all_gather(std::size_t group, std::span<const ShardSource> shards,
+                    std::span<void* const> landings);
+
+  /// Gives every rank what each rank gives, in rank order; k_record_bytes at most.
+  Result<std::vector<std::string>> exchange(std::string_view mine);
+
+  /// Writes alpha times the sum over all ranks of this rank's rows of each gradient to `output`,
+  /// packed in fp32 by `AddressMap::accumulator_offset`, or adds it with `accumulate`. At most one
+  /// gradient a parameter, the same parameters on every rank; of other parameters nothing is
+  /// written. Gradients are free when this returns.
+  Status reduce_scatter(std::size_t group, std::span<const GradientSource> gradients, float* output,
+                        float alpha, bool accumulate);
+
+ private:
+  Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit);
+  LaneStreams inline_lanes();
+
+  struct CallDigest {
+    std::uint64_t number = 0;
+    CollectiveKind kind = CollectiveKind::all_gather;
+    std::uint32_t group = 0;
+    std::uint64_t gradients = 0;  ///< which parameters have one, and in which dtype
+    float alpha = 0;
+    std::uint32_t accumulate = 0;
+  };
+  static_assert(sizeof(CallDigest) <= LockstepPlan::k_call_digest_bytes);
+
+  Status begin(CallDigest digest);
+  Status compare(int peer, const CallDigest& theirs, const CallDigest& ours) const;
+  Status run(const Program& program, std::size_t group, const Bindings& bindings);
+  Result<const Program*> reduce_program(std::size_t group, const std::vector<DType>& dtypes);
+
+  const LockstepPlan* plan_;
+  Transport* transport_;
+  int rank_;
+  Milliseconds limit_;
+  InlineStream stream_;
+  Executor executor_;
+  std::uint64_t calls_ = 0;
+  std::vector<Program> gathers_;  ///< by group
+  std::map<std::pair<std::size_t, std::vector<DType>>, Program> reductions_;
+  std::string call_;  ///< describes the last call
+};
+
+}  // namespace headrace

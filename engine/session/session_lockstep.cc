@@ -1,0 +1,122 @@
+// The lockstep part of a session.
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "session/session.h"
+
+namespace headrace {
+namespace {
+
+template <class T>
+std::string_view bytes_of(const T& value) {
+  static_assert(sizeof(T) <= LockstepPlan::k_record_bytes && std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+template <class T>
+T from_bytes(const std::string& bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+}  // namespace
+
+Status Session::require_lockstep(std::size_t group, const char* call) const {
+  HEADRACE_TRY(check());
+  if (lockstep_ == nullptr) {
+    return operation_error(fmt::format("{} in a session for on-demand alone", call));
+  }
+  if (phase_ == Phase::finished || (phase_ == Phase::open && !digest_.in_step)) {
+    return operation_error(fmt::format("{} inside a bracket that is not in step", call));
+  }
+  if (group >= plan_.groups()) {
+    return operation_error(
+        fmt::format("{} of group {}, but there are {} groups", call, group, plan_.groups()));
+  }
+  return {};
+}
+
+Status Session::agree(const BracketDigest& digest) {
+  HEADRACE_TRY_ASSIGN(const std::vector<std::string> all, lockstep_->exchange(bytes_of(digest)));
+  for (int rank = 0; rank < config_.world_size; ++rank) {
+    const auto theirs = from_bytes<BracketDigest>(all[static_cast<std::size_t>(rank)]);
+    HEADRACE_TRY(compare_digests(rank, theirs, digest));
+  }
+  return {};
+}
+
+Result<Settlement> Session::settle_records() {
+  HEADRACE_TRY_ASSIGN(const std::vector<std::string> all, lockstep_->exchange(bytes_of(record_)));
+  Settlement settlement;
+  settlement.touched.resize(plan_.touched_words());
+  // In rank order, so that the sums have the same bits everywhere.
+  for (int rank = 0; rank < config_.world_size; ++rank) {
+    const auto theirs = from_bytes<BracketRecord>(all[static_cast<std::size_t>(rank)]);
+    HEADRACE_TRY(compare_digests(rank, theirs.digest, digest_));
+    settlement.loss_sum += theirs.loss_sum;
+    settlement.weight += theirs.weight;
+    settlement.flags |= theirs.flags;
+    settlement.touched_by.emplace_back(plan_.touched_words());
+  }
+  return settlement;
+}
+
+Status Session::all_gather(std::size_t group, std::span<const ShardSource> shards,
+                           std::span<void* const> landings) {
+  HEADRACE_TRY(require_lockstep(group, "all_gather"));
+  const AddressMap& map = plan_.map(group);
+  if (landings.size() != map.parameters() || shards.size() != map.parameters()) {
+    return operation_error(fmt::format("{} shards and {} landings for a group of {} parameters",
+                                       shards.size(), landings.size(), map.parameters()));
+  }
+  const std::uint64_t bytes =
+      map.shard_group_bytes() * static_cast<std::uint64_t>(config_.world_size);
+  counters_.gather_bytes += bytes;
+  counters_.gathers += 1;
+  return traced("all_gather", static_cast<int>(group), bytes,
+                [&] { return lockstep_->all_gather(group, shards, landings); });
+}
+
+Status Session::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
+                               float* output, float alpha, bool accumulate) {
+  HEADRACE_TRY(require_lockstep(group, "reduce_scatter"));
+  const AddressMap& map = plan_.map(group);
+  std::uint64_t bytes = 0;
+  std::vector<bool> seen(map.parameters(), false);
+  for (const GradientSource& gradient : gradients) {
+    if (gradient.parameter >= map.parameters()) {
+      return operation_error(fmt::format("a gradient of parameter {} in a group of {}",
+                                         gradient.parameter, map.parameters()));
+    }
+    const ParameterSpec& parameter = plan_.model().groups[group].parameters[gradient.parameter];
+    if (seen[gradient.parameter]) {
+      return operation_error(
+          fmt::format("two gradients of parameter {} in one reduce-scatter", parameter.name));
+    }
+    seen[gradient.parameter] = true;
+    bytes += map.landing_bytes(gradient.parameter) / item_size(parameter.dtype) *
+             item_size(gradient.dtype);
+  }
+  counters_.push_bytes += bytes;
+  counters_.pushes += 1;
+  return traced("reduce_scatter", static_cast<int>(group), bytes, [&] {
+    return lockstep_->reduce_scatter(group, gradients, output, alpha, accumulate);
+  });
+}
+
+Result<std::byte*> Session::resident(std::size_t group, std::size_t parameter) {
+  HEADRACE_TRY(require_lockstep(group, "resident"));
+  if (!lockstep_plan_->adopted(group) || parameter >= plan_.map(group).parameters()) {
+    return operation_error(
+        fmt::format("parameter {} of group {} has no shard in the arena", parameter, group));
+  }
+  return transport_->memory() + lockstep_plan_->resident_offset(group) +
+         plan_.map(group).published_offset(parameter);
+}
+
+}  // namespace headrace
