@@ -111,12 +111,12 @@ Result<const Program*> Lockstep::reduce_program(std::size_t group,
   }
   const GroupSpec& spec = plan_->model().groups[group];
   const ReduceScatterOptions options = plan_->reduce_scatter_options(dtypes);
-  HEADRACE_TRY_ASSIGN(ScheduleShape shape, reduce_scatter_shape(plan_->topology(), spec, options));
+  HEADRACE_TRY_ASSIGN(const ScheduleShape shape,
+                      reduce_scatter_shape(plan_->topology(), spec, options));
   HEADRACE_TRY_ASSIGN(RankProgram program,
                       reduce_scatter_program(plan_->topology(), spec, options, rank_));
   const auto [made, inserted] = reductions_.emplace(
-      std::pair(group, dtypes),
-      Program(CollectiveKind::reduce_scatter, std::move(shape), std::move(program)));
+      std::pair(group, dtypes), Program(CollectiveKind::reduce_scatter, shape, std::move(program)));
   return &made->second;
 }
 
