@@ -17,25 +17,33 @@ const char* name_of(CollectiveKind kind) {
 
 }  // namespace
 
-Lockstep::Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit)
+Lockstep::Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
+                   LaneThreads threads)
     : plan_(plan),
       transport_(transport),
       rank_(rank),
       limit_(limit),
       executor_(transport, plan->topology(), rank, plan->signals_offset(), plan->signals(),
-                inline_lanes(), limit) {}
+                lanes(threads), limit) {}
 
-LaneStreams Lockstep::inline_lanes() {
+LaneStreams Lockstep::lanes(LaneThreads threads) {
   LaneStreams streams;
-  for (auto& lanes : streams) {
-    lanes.fill(&stream_);
+  for (auto& kind : streams) {
+    kind.fill(&stream_);
+    if (threads == LaneThreads::workers) {
+      for (Stream*& lane : kind) {
+        workers_.push_back(std::make_unique<ThreadStream>());
+        lane = workers_.back().get();
+      }
+    }
   }
   return streams;
 }
 
 Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Transport* transport,
-                                                 int rank, Milliseconds limit) {
-  std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit));
+                                                 int rank, Milliseconds limit,
+                                                 LaneThreads threads) {
+  std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit, threads));
   for (std::size_t group = 0; group < plan->groups(); ++group) {
     const GroupSpec& spec = plan->model().groups[group];
     const AllGatherOptions options = plan->all_gather_options(group);
@@ -167,6 +175,19 @@ Status Lockstep::compare(int peer, const CallDigest& theirs, const CallDigest& o
 }
 
 Status Lockstep::run(const Program& program, std::size_t group, const Bindings& bindings) {
+  const Status status = run_lanes(program, group, bindings);
+  if (!status && !workers_.empty()) {
+    // No lane may touch the caller's memory once this has returned.
+    transport_->liveness().fail(status.error());
+    for (const auto& worker : workers_) {
+      HEADRACE_TRY_ASSIGN(Event event, worker->record());
+      static_cast<void>(event.wait(Deadline(limit_)));
+    }
+  }
+  return status;
+}
+
+Status Lockstep::run_lanes(const Program& program, std::size_t group, const Bindings& bindings) {
   HEADRACE_TRY_ASSIGN(Milestones milestones,
                       executor_.run(program, plan_->regions(group), bindings, call_.c_str()));
   for (Event& event : milestones) {
