@@ -6,10 +6,17 @@
 
 #include "base/digest.h"
 #include "plan/all_gather_plan.h"
+#include "plan/program_check.h"
 #include "plan/reduce_scatter_plan.h"
 
 namespace headrace {
 namespace {
+
+#ifdef NDEBUG
+constexpr bool k_check_programs = false;
+#else
+constexpr bool k_check_programs = true;
+#endif
 
 const char* name_of(CollectiveKind kind) {
   return kind == CollectiveKind::all_gather ? "all-gather" : "reduce-scatter";
@@ -32,7 +39,9 @@ LaneStreams Lockstep::lanes(LaneThreads threads) {
     kind.fill(&stream_);
     if (threads == LaneThreads::workers) {
       for (Stream*& lane : kind) {
-        workers_.push_back(std::make_unique<ThreadStream>());
+        // What ends one lane ends the others, wherever they wait.
+        workers_.push_back(std::make_unique<ThreadStream>(
+            [liveness = &transport_->liveness()](const Error& error) { liveness->fail(error); }));
         lane = workers_.back().get();
       }
     }
@@ -47,9 +56,13 @@ Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Trans
   for (std::size_t group = 0; group < plan->groups(); ++group) {
     const GroupSpec& spec = plan->model().groups[group];
     const AllGatherOptions options = plan->all_gather_options(group);
-    result->gathers_.emplace_back(CollectiveKind::all_gather,
-                                  all_gather_shape(plan->topology(), spec, options),
-                                  all_gather_program(plan->topology(), spec, options, rank));
+    const ScheduleShape shape = all_gather_shape(plan->topology(), spec, options);
+    RankProgram program = all_gather_program(plan->topology(), spec, options, rank);
+    if (k_check_programs) {
+      HEADRACE_TRY(
+          program_check(plan->topology(), spec, CollectiveKind::all_gather, shape, rank, program));
+    }
+    result->gathers_.emplace_back(CollectiveKind::all_gather, shape, std::move(program));
   }
   return result;
 }
@@ -123,6 +136,10 @@ Result<const Program*> Lockstep::reduce_program(std::size_t group,
                       reduce_scatter_shape(plan_->topology(), spec, options));
   HEADRACE_TRY_ASSIGN(RankProgram program,
                       reduce_scatter_program(plan_->topology(), spec, options, rank_));
+  if (k_check_programs) {
+    HEADRACE_TRY(program_check(plan_->topology(), spec, CollectiveKind::reduce_scatter, shape,
+                               rank_, program));
+  }
   const auto [made, inserted] = reductions_.emplace(
       std::pair(group, dtypes), Program(CollectiveKind::reduce_scatter, shape, std::move(program)));
   return &made->second;
@@ -178,7 +195,6 @@ Status Lockstep::run(const Program& program, std::size_t group, const Bindings& 
   const Status status = run_lanes(program, group, bindings);
   if (!status && !workers_.empty()) {
     // No lane may touch the caller's memory once this has returned.
-    transport_->liveness().fail(status.error());
     for (const auto& worker : workers_) {
       HEADRACE_TRY_ASSIGN(Event event, worker->record());
       static_cast<void>(event.wait(Deadline(limit_)));

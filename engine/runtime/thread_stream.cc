@@ -17,6 +17,7 @@ struct ThreadStream::State {
   std::uint64_t passed = 0;
   Status status;  ///< the first failure
   bool stopping = false;
+  OnFailure on_failure;
   std::thread thread;
 
   void run();
@@ -65,6 +66,9 @@ void ThreadStream::State::run() {
     if (status) {
       lock.unlock();
       Status result = operation();
+      if (!result && on_failure) {
+        on_failure(result.error());
+      }
       lock.lock();
       if (!result) {
         status = std::move(result);
@@ -75,7 +79,8 @@ void ThreadStream::State::run() {
   }
 }
 
-ThreadStream::ThreadStream() : state_(std::make_shared<State>()) {
+ThreadStream::ThreadStream(OnFailure on_failure) : state_(std::make_shared<State>()) {
+  state_->on_failure = std::move(on_failure);
   State* state = state_.get();
   state->thread = std::thread([state] { state->run(); });
 }

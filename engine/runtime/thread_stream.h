@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/clock.h"
@@ -12,7 +13,10 @@ namespace headrace {
 /// drops those that are not.
 class ThreadStream final : public Stream {
  public:
-  ThreadStream();
+  using OnFailure = std::function<void(const Error&)>;
+
+  /// `on_failure` is told of the first failure, on the stream's thread; may be empty.
+  explicit ThreadStream(OnFailure on_failure = {});
   ~ThreadStream() override;
   ThreadStream(const ThreadStream&) = delete;
   ThreadStream& operator=(const ThreadStream&) = delete;

@@ -69,7 +69,8 @@ TEST(ThreadStreamTest, a_stream_waits_for_the_event_of_another) {
 }
 
 TEST(ThreadStreamTest, a_failure_ends_this_stream_and_those_that_wait_for_it) {
-  ThreadStream first;
+  int told = 0;
+  ThreadStream first([&](const Error& error) { told = error.rank; });
   ThreadStream second;
   bool ran = false;
   ASSERT_TRUE(first.enqueue([]() -> Status { return peer_error(3, "rank 3 is gone"); }));
@@ -82,6 +83,7 @@ TEST(ThreadStreamTest, a_failure_ends_this_stream_and_those_that_wait_for_it) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().rank, 3);
   EXPECT_FALSE(ran);
+  EXPECT_EQ(told, 3);
 }
 
 TEST(ThreadStreamTest, an_event_outlives_its_stream) {
