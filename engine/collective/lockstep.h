@@ -4,15 +4,23 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "collective/executor.h"
 #include "collective/on_demand.h"
 #include "plan/lockstep_plan.h"
+#include "runtime/thread_stream.h"
 #include "transport/transport.h"
 
 namespace headrace {
+
+/// Where the lanes of lockstep calls run.
+enum class LaneThreads {
+  caller,   ///< one after the other on the calling thread
+  workers,  ///< each on a thread of its own, side by side
+};
 
 /// Lockstep collectives of one model on one rank. All ranks make the same calls in the same order,
 /// one caller at a time. A call begins by telling its neighbours which one it is, so that ranks
@@ -24,7 +32,8 @@ class Lockstep {
  public:
   /// Pointers must outlive the object. `limit` is the longest wait of one lane for another.
   static Result<std::unique_ptr<Lockstep>> make(const LockstepPlan* plan, Transport* transport,
-                                                int rank, Milliseconds limit);
+                                                int rank, Milliseconds limit,
+                                                LaneThreads threads = LaneThreads::caller);
 
   const LockstepPlan& plan() const { return *plan_; }
 
@@ -33,6 +42,9 @@ class Lockstep {
   /// again when this returns.
   Status all_gather(std::size_t group, std::span<const ShardSource> shards,
                     std::span<void* const> landings);
+
+  /// Gives every rank what each rank gives, in rank order; k_record_bytes at most.
+  Result<std::vector<std::string>> exchange(std::string_view mine);
 
   /// Writes alpha times the sum over all ranks of this rank's rows of each gradient to `output`,
   /// packed in fp32 by `AddressMap::accumulator_offset`, or adds it with `accumulate`. At most one
@@ -49,8 +61,9 @@ class Lockstep {
   Status leave_bracket();
 
  private:
-  Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit);
-  LaneStreams inline_lanes();
+  Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
+           LaneThreads threads);
+  LaneStreams lanes(LaneThreads threads);
 
   enum class CallKind : std::uint32_t { all_gather, reduce_scatter, enter_bracket, leave_bracket };
 
@@ -70,6 +83,7 @@ class Lockstep {
   Status begin(CallDigest digest);
   Status compare(int peer, const CallDigest& theirs, const CallDigest& ours) const;
   Status run(const Program& program, std::size_t group, const Bindings& bindings);
+  Status run_lanes(const Program& program, std::size_t group, const Bindings& bindings);
   Result<const Program*> reduce_program(std::size_t group, const std::vector<DType>& dtypes);
 
   const LockstepPlan* plan_;
@@ -77,6 +91,7 @@ class Lockstep {
   int rank_;
   Milliseconds limit_;
   InlineStream stream_;
+  std::vector<std::unique_ptr<ThreadStream>> workers_;  ///< one a lane of each kind of call
   Executor executor_;
   std::uint64_t calls_ = 0;
   std::vector<Program> gathers_;  ///< by group

@@ -55,7 +55,7 @@ Status Waiter::until(Signal& signal, std::uint64_t at_least, int peer, std::stri
       break;
     }
   }
-  waited_ns_ += now_ns() - begin;
+  waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
   if (status) {
     liveness_->show_no_wait();
   }
@@ -81,7 +81,7 @@ Status Waiter::until(const std::function<bool()>& ready, int peer, std::string_v
     }
     ::sched_yield();
   }
-  waited_ns_ += now_ns() - begin;
+  waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
   if (status) {
     liveness_->show_no_wait();
   }

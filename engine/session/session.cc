@@ -27,8 +27,19 @@ std::string summary(const ModelSpec& model) {
 }
 
 std::string fingerprint(const SessionConfig& config) {
-  return fmt::format("{}{}accumulate={}", config.fingerprint, config.fingerprint.empty() ? "" : " ",
-                     to_string(config.accumulate));
+  std::string adopted;
+  for (const bool group : config.lockstep.adopted) {
+    adopted += group ? '1' : '0';
+  }
+  const ReduceScatterOptions& reduce = config.lockstep.reduce_scatter;
+  const AllGatherOptions& gather = config.lockstep.all_gather;
+  return fmt::format(
+      "{}{}accumulate={} local_ranks={} adopted={} wave_width={} transfers={} passes={} "
+      "gradients={} staging_slots={} chunk_bytes={} head_bytes={} min_run={} last_round_groups={}",
+      config.fingerprint, config.fingerprint.empty() ? "" : " ", to_string(config.accumulate),
+      config.local_ranks, adopted, reduce.wave_width, reduce.transfers, reduce.passes,
+      reduce.mode == GradientMode::in_place ? "in-place" : "slot-reuse", reduce.staging_slots,
+      reduce.chunk_bytes, gather.head_bytes, gather.min_run, gather.last_round_groups);
 }
 
 }  // namespace
@@ -77,7 +88,7 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
   }
   HEADRACE_TRY_ASSIGN(const Topology topology,
                       Topology::make(config.world_size / local_ranks, local_ranks));
-  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate, on_demand);
+  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate);
   std::optional<LockstepPlan> lockstep_plan;
   if (config.mode != Mode::on_demand) {
     HEADRACE_TRY_ASSIGN(lockstep_plan,
@@ -90,6 +101,7 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
                    .fingerprint = fingerprint(config),
                    .model = plan.model().digest(),
                    .model_text = summary(plan.model())},
+      .local_ranks = local_ranks,
       .memory_bytes = lockstep_plan ? lockstep_plan->end() : plan.bytes(),
       .liveness = config.liveness,
       .wait = config.wait,
@@ -197,10 +209,11 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
   digest.weight = weight;
   digest.plan = plan;
   const Status status = traced("publish", -1, bytes, [&]() -> Status {
-    if (in_step) {
-      HEADRACE_TRY(lockstep_->enter_bracket());
+    if (config_.mode != Mode::lockstep) {
+      return publish(on_demand(), digest, sources, dirty_);
     }
-    return publish(on_demand(), digest, sources, dirty_);
+    HEADRACE_TRY(lockstep_->enter_bracket());
+    return agree(digest);
   });
   if (!status) {
     return status.error();
@@ -273,13 +286,20 @@ Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
     if (digest_.in_step) {
       HEADRACE_TRY(lockstep_->leave_bracket());
     }
+    if (config_.mode == Mode::lockstep) {
+      record_ = record;
+      return {};
+    }
     return headrace::finish(on_demand(), record, touched_, sent_);
   });
 }
 
 Result<Settlement> Session::settle() {
   HEADRACE_TRY(require(Phase::finished, "settle"));
-  auto settled = traced("settle", -1, 0, [&] { return headrace::settle(on_demand(), digest_); });
+  auto settled = traced("settle", -1, 0, [&] {
+    return config_.mode == Mode::lockstep ? settle_records()
+                                          : headrace::settle(on_demand(), digest_);
+  });
   if (settled) {
     phase_ = Phase::idle;
     mark_dirty(settled->touched_by);

@@ -43,7 +43,7 @@ TEST_P(LockstepPlanTest, every_region_is_as_large_as_its_closed_form_and_nothing
 
   const std::size_t staging_slots = static_cast<std::size_t>(options.reduce_scatter.staging_slots);
   const std::size_t passes = static_cast<std::size_t>(options.reduce_scatter.passes);
-  const std::size_t waves = (m + l - 1) / l;  // the own partials too
+  const std::size_t waves = (m + l - 1) / l;    // the own partials too
   const std::size_t rows = nodes == 1 ? 1 : l;  // of a chunk: the destinations of a node
   const std::size_t part = nodes == 1 ? k_shard_elements : k_shard_elements / l / passes;
   const std::size_t chunk = std::min(k_chunk / (rows * sizeof(float)), part);
@@ -65,7 +65,8 @@ TEST_P(LockstepPlanTest, every_region_is_as_large_as_its_closed_form_and_nothing
   EXPECT_EQ(plan.end(),
             3 * k_page + pages(n * k_signal) + pages(n * 2 * LockstepPlan::k_call_digest_bytes) +
                 pages(plan.signals() * k_signal) + pages(k_shard) * (all_adopted ? 2 : 1) +
-                pages(stage) + pages(staging) + pages(outbox) + pages(inbox) + pages(spare));
+                pages(LockstepPlan::k_record_bytes) + pages(stage) + pages(staging) +
+                pages(outbox) + pages(inbox) + pages(spare));
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, LockstepPlanTest,

@@ -189,7 +189,7 @@ def raise_and_train_on(rank: int, world: int) -> tuple[str, int, float]:
     begin = time.monotonic()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that an attached engine was dropped
+            warnings.simplefilter("ignore", ResourceWarning)  # that an attached engine was dropped
             loop_that_fails(rank, world)
     except MemoryError:
         pass  # the traceback held the engine until here
@@ -278,23 +278,22 @@ def test_other_numbers_of_microbatches_in_a_bracket_are_an_error(
         assert seconds < _soon_seconds
 
 
-def bracket_or_not(rank: int, world: int, mode: str) -> tuple[str, float]:
+def bracket_or_not(rank: int, world: int) -> tuple[str, float]:
     model = shard(decoder())
-    engine = headrace.attach(model, mode=mode)
+    engine = headrace.attach(model, mode="lockstep")
 
     def body() -> None:
         if rank == 0:
             loss_sum(model, data[0]).backward()
         else:
-            with engine.minibatch(samples=2, mode="lockstep"):
+            with engine.minibatch(samples=2):
                 engine.backward(loss_sum(model, data[1]))
 
     return message_of(engine, body)
 
 
-@pytest.mark.parametrize("mode", ["lockstep", "auto"])
-def test_a_bracket_on_one_rank_alone_is_an_error(pools: RankPools, mode: str) -> None:
-    for text, seconds in pools.run(2, bracket_or_not, mode):
+def test_a_bracket_on_one_rank_alone_is_an_error(pools: RankPools) -> None:
+    for text, seconds in pools.run(2, bracket_or_not):
         assert "entering a bracket" in text and "all-gather" in text
         assert seconds < _soon_seconds
 
@@ -318,7 +317,7 @@ def test_other_parameters_with_a_gradient_are_an_error(pools: RankPools) -> None
 
 @contextmanager
 def dropped_engine_warns() -> Iterator[None]:
-    with pytest.warns(RuntimeWarning, match="dropped"):
+    with pytest.warns(ResourceWarning, match="dropped"):
         yield
         gc.collect()
 

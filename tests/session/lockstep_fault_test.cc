@@ -656,12 +656,13 @@ TEST_P(LockstepFaultyTransportTest, a_signal_after_its_time_gives_an_error_or_ri
 
 // A channel that loses data must not deliver what follows: its promise is that a signal becomes
 // visible after everything put before.
-TEST_P(LockstepFaultyTransportTest, a_lane_that_stops_at_data_ends_every_rank) {
+TEST_P(LockstepFaultyTransportTest,
+       a_lane_that_stops_at_data_is_an_error_where_the_data_is_needed) {
   const World world = GetParam();
   for_some(world, is_put, k_places, [&](int source, int peer, std::uint64_t number) {
     SCOPED_TRACE(::testing::Message() << source << " to " << peer << ", " << number);
     const Tally tally = run_with(world, at(source, peer, number, {.kind = Fault::Kind::stop}));
-    EXPECT_EQ(tally.done, 0);
+    EXPECT_GT(tally.failed, 0) << "the source may have all that it needs";
   });
 }
 
