@@ -54,6 +54,23 @@ Status Lockstep::all_gather(std::size_t group, std::span<const ShardSource> shar
   return run(gathers_[group], group, {.shards = shards, .landings = landings});
 }
 
+Result<std::vector<std::string>> Lockstep::exchange(std::string_view mine) {
+  constexpr std::size_t k_bytes = LockstepPlan::k_record_bytes;
+  const std::size_t group = plan_->record_group();
+  std::byte* record = transport_->memory() + plan_->resident_offset(group);
+  std::memcpy(record, mine.data(), mine.size());
+  const auto ranks = static_cast<std::size_t>(plan_->topology().world_size());
+  std::string all(ranks * k_bytes, '\0');
+  const ShardSource shard;
+  void* landing = all.data();
+  HEADRACE_TRY(all_gather(group, {&shard, 1}, {&landing, 1}));
+  std::vector<std::string> records;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    records.push_back(all.substr(rank * k_bytes, mine.size()));
+  }
+  return records;
+}
+
 Status Lockstep::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
                                 float* output, float alpha, bool accumulate) {
   const GroupSpec& spec = plan_->model().groups[group];

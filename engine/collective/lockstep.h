@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,9 @@ class Lockstep {
   /// again when this returns.
   Status all_gather(std::size_t group, std::span<const ShardSource> shards,
                     std::span<void* const> landings);
+
+  /// Gives every rank what each rank gives, in rank order; k_record_bytes at most.
+  Result<std::vector<std::string>> exchange(std::string_view mine);
 
   /// Writes alpha times the sum over all ranks of this rank's rows of each gradient to `output`,
   /// packed in fp32 by `AddressMap::accumulator_offset`, or adds it with `accumulate`. At most one

@@ -31,6 +31,12 @@ void grow(ArenaRegions& regions, const ScheduleShape& shape) {
 LockstepPlan::LockstepPlan(const Topology& topology, const ModelSpec& model,
                            const LockstepOptions& options)
     : topology_(topology), model_(model), options_(options) {
+  model_.groups.push_back({.name = "records",
+                           .parameters = {{.name = "record",
+                                           .rows = topology_.world_size(),
+                                           .row_elements = k_record_bytes / sizeof(float)}}});
+  options_.adopted.resize(model_.groups.size(), false);
+  options_.adopted.back() = true;
   for (const GroupSpec& group : model_.groups) {
     maps_.emplace_back(group, topology_.world_size());
   }
@@ -48,6 +54,9 @@ Status LockstepPlan::lay_out(std::size_t begin) {
   for (std::size_t group = 0; group < groups(); ++group) {
     const GroupSpec& spec = model_.groups[group];
     grow(regions_, all_gather_shape(topology_, spec, all_gather_options(group)));
+    if (group == record_group()) {
+      continue;
+    }
     for (const std::vector<DType>& gradients :
          {compute_dtypes(spec), std::vector<DType>(spec.parameters.size(), DType::float32)}) {
       HEADRACE_TRY_ASSIGN(const ScheduleShape shape,
@@ -77,9 +86,7 @@ Status LockstepPlan::lay_out(std::size_t begin) {
   return {};
 }
 
-bool LockstepPlan::adopted(std::size_t group) const {
-  return group < options_.adopted.size() && options_.adopted[group];
-}
+bool LockstepPlan::adopted(std::size_t group) const { return options_.adopted[group]; }
 
 std::vector<int> LockstepPlan::neighbours(int rank) const {
   std::vector<int> result;

@@ -48,9 +48,12 @@ class LockstepPlan {
                                    const LockstepOptions& options, std::size_t begin);
 
   const Topology& topology() const { return topology_; }
+  /// With one group more than the session's model: the last holds a record of every rank, which
+  /// ranks all-gather to agree.
   const ModelSpec& model() const { return model_; }
   const AddressMap& map(std::size_t group) const { return maps_[group]; }
   std::size_t groups() const { return maps_.size(); }
+  std::size_t record_group() const { return groups() - 1; }
   bool adopted(std::size_t group) const;
 
   /// Ranks that this one exchanges anything with, itself included: of its node and of its rail.
@@ -71,6 +74,7 @@ class LockstepPlan {
   ReduceScatterOptions reduce_scatter_options(std::vector<DType> gradients) const;
 
   static constexpr std::size_t k_call_digest_bytes = 64;
+  static constexpr std::size_t k_record_bytes = 128;
 
  private:
   LockstepPlan(const Topology& topology, const ModelSpec& model, const LockstepOptions& options);

@@ -101,8 +101,7 @@ void NodeReduction::sum_run(const PackedPiece& piece, const RankRun& run, const 
   sources.reserve(static_cast<std::size_t>(topology_.local_ranks()));
   for (int other = 0; other < topology_.local_ranks(); ++other) {
     if (other != local_) {
-      sources.push_back(
-          layout_.staged(local_, other, slot(summed_), run.skipped, chunk, piece));
+      sources.push_back(layout_.staged(local_, other, slot(summed_), run.skipped, chunk, piece));
     }
   }
   sources.push_back(gradient(piece, run, owned.first_rank));

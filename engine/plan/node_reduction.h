@@ -52,9 +52,9 @@ class NodeReduction {
   ProgramBuilder& builder_;
   int rank_;
   int local_;
-  std::vector<std::uint32_t> pushed_;  ///< chunks so far, by owner
-  std::uint32_t summed_ = 0;           ///< chunks so far
-  std::vector<std::uint32_t> after_;   ///< of the next write
+  std::vector<std::uint32_t> pushed_;   ///< chunks so far, by owner
+  std::uint32_t summed_ = 0;            ///< chunks so far
+  std::vector<std::uint32_t> after_;    ///< of the next write
   std::vector<std::uint32_t> written_;  ///< the step's last write
 };
 

@@ -11,7 +11,7 @@ const char* to_string(Accumulation accumulation) {
 }
 
 OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk_bytes,
-                           Accumulation accumulation, bool with_data)
+                           Accumulation accumulation)
     : topology_(topology),
       model_(std::move(model)),
       chunk_bytes_(chunk_bytes),
@@ -36,10 +36,6 @@ OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk
   record_stride_ = round_up(k_record_bytes + touched_words_ * sizeof(std::uint64_t), k_cache_line);
   records_ = take(ranks * 2 * record_stride_);
 
-  if (!with_data) {
-    bytes_ = next;
-    return;
-  }
   std::size_t lock_words = 0;
   for (const AddressMap& map : maps_) {
     lock_offsets_.push_back(lock_words * sizeof(std::uint32_t));

@@ -38,10 +38,8 @@ const char* to_string(Accumulation accumulation);
 ///   accumulators        group after group, in each slot after slot, fp32
 class OnDemandPlan {
  public:
-  /// Without `with_data` only brackets can be agreed on: there are no locks, shards and
-  /// accumulators.
   OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk_bytes,
-               Accumulation accumulation = Accumulation::arrival, bool with_data = true);
+               Accumulation accumulation = Accumulation::arrival);
 
   const Topology& topology() const { return topology_; }
   const ModelSpec& model() const { return model_; }

@@ -13,10 +13,10 @@ PackedOutput::PackedOutput(const GroupSpec& group, int world_size) {
   blocks_.reserve(group.parameters.size());
   for (std::size_t parameter = 0; parameter < group.parameters.size(); ++parameter) {
     const ParameterSpec& spec = group.parameters[parameter];
-    blocks_.push_back({.position = map.accumulator_offset(parameter) / sizeof(float),
-                       .elements = static_cast<std::size_t>(
-                           ShardLayout(spec, world_size).padded_elements()),
-                       .real = static_cast<std::size_t>(spec.rows * spec.row_elements)});
+    blocks_.push_back(
+        {.position = map.accumulator_offset(parameter) / sizeof(float),
+         .elements = static_cast<std::size_t>(ShardLayout(spec, world_size).padded_elements()),
+         .real = static_cast<std::size_t>(spec.rows * spec.row_elements)});
   }
 }
 
@@ -39,8 +39,7 @@ std::vector<PackedPiece> PackedOutput::pieces(Stretch stretch) const {
   return pieces;
 }
 
-std::vector<RankRun> PackedOutput::runs(const PackedPiece& piece, int first_rank,
-                                        int ranks) const {
+std::vector<RankRun> PackedOutput::runs(const PackedPiece& piece, int first_rank, int ranks) const {
   const Block& block = blocks_[piece.parameter];
   // Counted from where the first rank's piece starts: real elements up to `left`.
   const std::size_t start = gradient_element(piece, first_rank);

@@ -92,10 +92,9 @@ void RailExchange::read(int partial) {
   const int remote = topology_.nodes() - 1;
   const int contributor = partial % remote + 1;
   const int block = partial % layout_.outbox_blocks();
-  summed_[at(partial)] =
-      reduction_.reduce(owned(contributor, partial / remote,
-                              square_.destination(node_, contributor)),
-                        layout_.outbox(local_, block, 0, 0), /*finish=*/false, emptied_[at(block)]);
+  summed_[at(partial)] = reduction_.reduce(
+      owned(contributor, partial / remote, square_.destination(node_, contributor)),
+      layout_.outbox(local_, block, 0, 0), /*finish=*/false, emptied_[at(block)]);
 }
 
 void RailExchange::read_own(int pass) {
@@ -117,16 +116,15 @@ void RailExchange::send(int wave, int contributor) {
   const int destination = square_.destination(node_, contributor);
   const int peer = rail_peer(destination);
   const SignalId inbox_free = signals_.inbox_free(destination);
-  const std::uint32_t credits_so_far = credits(pass, contributor);
   if (wave < waves_.generations()) {
     builder_.wait_back(Lane::network, peer, inbox_free, 1);
   } else {
-    builder_.wait(Lane::network, peer, inbox_free, credits_so_far);
+    builder_.wait(Lane::network, peer, inbox_free, credits(pass, contributor));
   }
   const int sub_slice = square_.sub_slice(local_, contributor);
   const Stretch part = layout_.sub_slices().part(sub_slice, pass);
-  const int rows = layout_.output().ranks_with(part, topology_.rank_of(destination, 0),
-                                               topology_.local_ranks());
+  const int rows =
+      layout_.output().ranks_with(part, topology_.rank_of(destination, 0), topology_.local_ranks());
   if (rows > 0) {
     const int index = partial(pass, contributor);
     const int block = index % layout_.outbox_blocks();
@@ -169,18 +167,15 @@ void RailExchange::copy_own(int wave) {
 }
 
 void RailExchange::zero_stale(int wave) {
+  // All of a block, whatever part it is for: a later pass may find it unfilled again, and have real
+  // rows where this one has none.
   for (const int residue : waves_.stale_residues(wave)) {
     const int sub_slice = (local_ + residue) % topology_.local_ranks();
-    const Stretch part = layout_.sub_slices().part(sub_slice, pass_of(wave));
-    const int rows =
-        layout_.output().ranks_with(part, topology_.rank_of(node_, 0), topology_.local_ranks());
-    if (rows > 0) {
-      builder_.add({.kind = OpKind::zero,
-                    .lane = Lane::network,
-                    .destination = layout_.inbox(local_, waves_.generation(wave), sub_slice, 0, 0),
-                    .rows = at(rows),
-                    .elements = part.elements()});
-    }
+    builder_.add({.kind = OpKind::zero,
+                  .lane = Lane::network,
+                  .destination = layout_.inbox(local_, waves_.generation(wave), sub_slice, 0, 0),
+                  .rows = at(topology_.local_ranks()),
+                  .elements = layout_.sub_slices().part_capacity()});
   }
 }
 
@@ -237,28 +232,37 @@ void RailExchange::land(int wave, int sub_slice) {
 
 void RailExchange::give_back(int wave) {
   const int next = wave + waves_.generations();
-  if (next >= waves_.total_waves() || wave_at(next).rounds == 0) {
-    return;
+  if (next < waves_.total_waves() && wave_at(next).rounds > 0) {
+    give_back(next, wait_for_landings(wave));
   }
-  Positions after = wait_for_landings(wave);
+}
+
+void RailExchange::give_back_all() {
+  Positions after = wait_for_landings(waves_.total_waves() - 1);
+  for (int wave = 0; wave < waves_.generations(); ++wave) {
+    give_back(wave, std::exchange(after, {}));
+  }
+  const int last = topology_.nodes() - 1;
+  const bool confirms_last = is_alone() && wave_of(0, last) >= waves_.generations();
+  if (confirms_last) {
+    builder_.raise(OpKind::credit, Lane::complete, rail_peer(square_.source(node_, last)),
+                   signals_.inbox_free(node_));
+  }
+  for (int contributor = 1; contributor <= last; ++contributor) {
+    const int destination = square_.destination(node_, contributor);
+    const int extra = confirms_last && contributor == last ? 1 : 0;
+    builder_.expect(rail_peer(destination), signals_.inbox_free(destination),
+                    static_cast<std::uint32_t>(waves_.options().passes + extra));
+  }
+}
+
+void RailExchange::give_back(int next, Positions after) {
   const Wave& writers = wave_at(next);
   const int end = std::min(writers.first + writers.contributors, topology_.nodes());
   for (int contributor = writers.first; contributor < end; ++contributor) {
     const int source = square_.source(node_, contributor);
     builder_.raise(OpKind::credit, Lane::complete, rail_peer(source), signals_.inbox_free(node_),
                    std::exchange(after, {}));
-  }
-}
-
-void RailExchange::give_back_all() {
-  Positions after = wait_for_landings(waves_.total_waves() - 1);
-  for (int contributor = 1; contributor < topology_.nodes(); ++contributor) {
-    const int source = square_.source(node_, contributor);
-    builder_.raise(OpKind::credit, Lane::complete, rail_peer(source), signals_.inbox_free(node_),
-                   std::exchange(after, {}));
-    const int destination = square_.destination(node_, contributor);
-    builder_.expect(rail_peer(destination), signals_.inbox_free(destination),
-                    credits(waves_.options().passes - 1, contributor) + 1);
   }
 }
 

@@ -51,14 +51,19 @@ class RailExchange {
   void land(int wave);
   void land(int wave, int sub_slice);
   void give_back(int wave);
+  /// To the contributors of the first wave in each generation, for their next call; and, where no
+  /// local rank can say so, to the last contributor, that its last partial was there.
   void give_back_all();
+  /// To the contributors of wave `next`.
+  void give_back(int next, std::vector<std::uint32_t> after);
 
   /// In lane `complete`. Returns what is still to come before the next operation there.
   std::vector<std::uint32_t> wait_for_landings(int wave);
   /// Partials that the rank sends, in order: by pass, then by contributor.
   int partial(int pass, int contributor) const;
   std::vector<OwnedSum> owned(int contributor, int pass, int destination) const;
-  /// Credits in this call from a destination up to this pass.
+  /// Credits that a destination gives in this call before this pass's partial is sent. In all it
+  /// gives one a partial; those for the first partial in each generation count for the next call.
   std::uint32_t credits(int pass, int contributor) const;
   int wave_of(int pass, int contributor) const;
   int pass_of(int wave) const { return wave / waves_a_pass(); }

@@ -42,10 +42,10 @@ Result<ReduceScatterLayout> ReduceScatterLayout::make(const Topology& topology,
   HEADRACE_TRY(validate(group, options));
   HEADRACE_TRY_ASSIGN(
       const WavePlan waves,
-      WavePlan::make(topology, {.width = options.wave_width == 0 ? topology.local_ranks()
-                                                                 : options.wave_width,
-                                .transfers = options.transfers,
-                                .passes = options.passes}));
+      WavePlan::make(
+          topology, {.width = options.wave_width == 0 ? topology.local_ranks() : options.wave_width,
+                     .transfers = options.transfers,
+                     .passes = options.passes}));
   return ReduceScatterLayout(group, options, waves);
 }
 
@@ -61,8 +61,8 @@ ReduceScatterLayout::ReduceScatterLayout(const GroupSpec& group,
   for (const DType dtype : options.gradients) {
     staged_item_ = std::max(staged_item_, item_size(dtype));
   }
-  const std::size_t all = round_up(one_node ? output_.elements() : sub_slices_.part_capacity(),
-                                   k_chunk_granule);
+  const std::size_t all =
+      round_up(one_node ? output_.elements() : sub_slices_.part_capacity(), k_chunk_granule);
   const bool nobody_pushes = topology().local_ranks() == 1;
   const std::size_t asked =
       round_up(options.chunk_bytes / (staged_rows_ * staged_item_), k_chunk_granule);

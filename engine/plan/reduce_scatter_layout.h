@@ -16,7 +16,8 @@
 
 namespace headrace {
 
-/// The same on all ranks. Only `wave_width` changes the bits of the result.
+/// The same on all ranks. Only `wave_width` changes the bits of the result; it is one for all
+/// groups that share an arena, as the topology is: who may write to an inbox first depends on it.
 struct ReduceScatterOptions {
   std::vector<DType> gradients;  ///< one a parameter
   int wave_width = 0;            ///< W, 1 to L; 0: L

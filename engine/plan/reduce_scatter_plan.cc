@@ -19,9 +19,8 @@ void reduce_one_node(const ReduceScatterLayout& layout, int rank, ProgramBuilder
                      .ranks = 1});
   }
   NodeReduction reduction(layout, rank, builder);
-  reduction.reduce(
-      owned, {.place = {.local = topology.local_of(rank), .region = Region::output}},
-      /*finish=*/true);
+  reduction.reduce(owned, {.place = {.local = topology.local_of(rank), .region = Region::output}},
+                   /*finish=*/true);
   reduction.end();
   builder.mark(Lane::local, Milestone::sources_consumed);
 }

@@ -27,8 +27,8 @@ class ReduceScatterSignals {
   SignalId arrived(int node) const {
     return first_ + 4 * local_ranks_ + static_cast<SignalId>(node);
   }
-  /// From a node's rank on this rail: its inbox generation is free for this rank's next partial.
-  /// The last of a call: all of the inbox is, for the calls that follow.
+  /// From a node's rank on this rail: its inbox is free for this rank's next partial, one raise a
+  /// partial.
   SignalId inbox_free(int node) const { return arrived(node) + nodes_; }
 
   SignalId end() const { return first_ + 4 * local_ranks_ + 2 * nodes_; }

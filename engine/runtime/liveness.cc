@@ -41,6 +41,8 @@ struct Liveness::State {
   void look_at(Watched& watched, Milliseconds elapsed);
   bool ended(const Watched& watched) const;
   void record(const Error& error);
+  /// Shows the recorded failure on the own page, once.
+  void tell();
   bool wait_for_death_or_stop();
 };
 
@@ -50,6 +52,22 @@ void Liveness::State::record(const Error& error) {
     failure = error;
     failed.store(true, std::memory_order_release);
   }
+}
+
+void Liveness::State::tell() {
+  const std::lock_guard lock(mutex);
+  if (!failure || page->state.load(std::memory_order_relaxed) != LivenessPage::running) {
+    return;
+  }
+  std::string reason = failure->message;
+  if (failure->rank < 0) {
+    reason = fmt::format("rank {} failed: {}", rank, reason);
+  }
+  const std::size_t length = std::min(reason.size(), LivenessPage::k_reason_bytes - 1);
+  std::memcpy(page->reason, reason.data(), length);
+  page->reason[length] = '\0';
+  page->culprit.store(failure->rank < 0 ? rank : failure->rank, std::memory_order_relaxed);
+  page->state.store(LivenessPage::failed, std::memory_order_release);
 }
 
 bool Liveness::State::ended(const Watched& watched) const {
@@ -115,6 +133,9 @@ void Liveness::State::look(Milliseconds elapsed) {
     if (!watched.over) {
       look_at(watched, elapsed);
     }
+  }
+  if (failed.load(std::memory_order_acquire)) {
+    tell();  // to ranks that do not see the culprit themselves
   }
 }
 
@@ -193,20 +214,7 @@ bool Liveness::has_left(int peer) const {
 
 void Liveness::fail(const Error& error) {
   state_->record(error);
-  LivenessPage& page = *state_->page;
-  if (page.state.load(std::memory_order_relaxed) != LivenessPage::running) {
-    return;
-  }
-  Error told = check().error();
-  if (told.rank < 0) {
-    told.rank = state_->rank;
-    told.message = fmt::format("rank {} failed: {}", state_->rank, told.message);
-  }
-  const std::size_t length = std::min(told.message.size(), LivenessPage::k_reason_bytes - 1);
-  std::memcpy(page.reason, told.message.data(), length);
-  page.reason[length] = '\0';
-  page.culprit.store(told.rank, std::memory_order_relaxed);
-  page.state.store(LivenessPage::failed, std::memory_order_release);
+  state_->tell();
 }
 
 void Liveness::leave() {

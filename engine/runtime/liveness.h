@@ -42,7 +42,8 @@ struct LivenessPeer {
 };
 
 /// Watches the peers from a thread of its own, which takes no lock that the caller holds and needs
-/// no interpreter. The first failure seen is kept for ever.
+/// no interpreter. The first failure seen is kept for ever, and shown on the own page, so that it
+/// also reaches ranks that do not watch the culprit.
 class Liveness {
  public:
   /// Marks the own page as running and starts to watch.

@@ -77,7 +77,7 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
   }
   HEADRACE_TRY_ASSIGN(const Topology topology,
                       Topology::make(config.world_size / local_ranks, local_ranks));
-  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate, on_demand);
+  OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate);
   std::optional<LockstepPlan> lockstep_plan;
   if (config.mode != Mode::on_demand) {
     HEADRACE_TRY_ASSIGN(lockstep_plan,
@@ -90,6 +90,7 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
                    .fingerprint = fingerprint(config),
                    .model = plan.model().digest(),
                    .model_text = summary(plan.model())},
+      .local_ranks = local_ranks,
       .memory_bytes = lockstep_plan ? lockstep_plan->end() : plan.bytes(),
       .liveness = config.liveness,
       .wait = config.wait,
@@ -196,8 +197,10 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
   digest.in_step = in_step;
   digest.weight = weight;
   digest.plan = plan;
-  const Status status =
-      traced("publish", -1, bytes, [&] { return publish(on_demand(), digest, sources, dirty_); });
+  const Status status = traced("publish", -1, bytes, [&] {
+    return config_.mode == Mode::lockstep ? agree(digest)
+                                          : publish(on_demand(), digest, sources, dirty_);
+  });
   if (!status) {
     return status.error();
   }
@@ -265,13 +268,20 @@ Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
   const BracketRecord record{
       .digest = digest_, .pushes_sent = 0, .loss_sum = loss_sum, .weight = weight, .flags = flags};
   phase_ = digest_.kind == BracketKind::minibatch ? Phase::finished : Phase::idle;
+  if (config_.mode == Mode::lockstep) {
+    record_ = record;
+    return {};
+  }
   return traced("finish", -1, 0,
                 [&] { return headrace::finish(on_demand(), record, touched_, sent_); });
 }
 
 Result<Settlement> Session::settle() {
   HEADRACE_TRY(require(Phase::finished, "settle"));
-  auto settled = traced("settle", -1, 0, [&] { return headrace::settle(on_demand(), digest_); });
+  auto settled = traced("settle", -1, 0, [&] {
+    return config_.mode == Mode::lockstep ? settle_records()
+                                          : headrace::settle(on_demand(), digest_);
+  });
   if (settled) {
     phase_ = Phase::idle;
     mark_dirty(settled->touched_by);

@@ -111,6 +111,10 @@ class Session {
   Status require(Phase phase, const char* call) const;
   Status require_group(std::size_t group, const char* call) const;
   Status require_lockstep(std::size_t group, const char* call) const;
+  /// In a session for lockstep alone: returns once all ranks have entered the same bracket.
+  Status agree(const BracketDigest& digest);
+  /// There: what all ranks' records come to.
+  Result<Settlement> settle_records();
   /// Runs the body, records the event, and ends the session where the error is larger than the
   /// operation.
   template <class Body>
@@ -129,6 +133,7 @@ class Session {
 
   Phase phase_ = Phase::idle;
   BracketDigest digest_;
+  BracketRecord record_;  ///< of the bracket just finished, in a session for lockstep alone
   bool published_once_ = false;
   std::vector<std::vector<bool>> dirty_;  ///< [group][slot] of accumulators to zero at the next
                                           ///< publish

@@ -2,9 +2,29 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
 #include "session/session.h"
 
 namespace headrace {
+namespace {
+
+template <class T>
+std::string_view bytes_of(const T& value) {
+  static_assert(sizeof(T) <= LockstepPlan::k_record_bytes && std::is_trivially_copyable_v<T>);
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+template <class T>
+T from_bytes(const std::string& bytes) {
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+}  // namespace
 
 Status Session::require_lockstep(std::size_t group, const char* call) const {
   HEADRACE_TRY(check());
@@ -19,6 +39,31 @@ Status Session::require_lockstep(std::size_t group, const char* call) const {
         fmt::format("{} of group {}, but there are {} groups", call, group, plan_.groups()));
   }
   return {};
+}
+
+Status Session::agree(const BracketDigest& digest) {
+  HEADRACE_TRY_ASSIGN(const std::vector<std::string> all, lockstep_->exchange(bytes_of(digest)));
+  for (int rank = 0; rank < config_.world_size; ++rank) {
+    const auto theirs = from_bytes<BracketDigest>(all[static_cast<std::size_t>(rank)]);
+    HEADRACE_TRY(compare_digests(rank, theirs, digest));
+  }
+  return {};
+}
+
+Result<Settlement> Session::settle_records() {
+  HEADRACE_TRY_ASSIGN(const std::vector<std::string> all, lockstep_->exchange(bytes_of(record_)));
+  Settlement settlement;
+  settlement.touched.resize(plan_.touched_words());
+  // In rank order, so that the sums have the same bits everywhere.
+  for (int rank = 0; rank < config_.world_size; ++rank) {
+    const auto theirs = from_bytes<BracketRecord>(all[static_cast<std::size_t>(rank)]);
+    HEADRACE_TRY(compare_digests(rank, theirs.digest, digest_));
+    settlement.loss_sum += theirs.loss_sum;
+    settlement.weight += theirs.weight;
+    settlement.flags |= theirs.flags;
+    settlement.touched_by.emplace_back(plan_.touched_words());
+  }
+  return settlement;
 }
 
 Status Session::all_gather(std::size_t group, std::span<const ShardSource> shards,

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "transport/mapped_channel.h"
+#include "transport/rail_channel.h"
+
 namespace headrace {
 
 MappedTransport::MappedTransport(const TransportConfig& config, Capability capability,
@@ -14,9 +17,19 @@ MappedTransport::MappedTransport(const TransportConfig& config, Capability capab
       liveness_(std::move(liveness)),
       waiter_(liveness_.get(), config.wait, config.interrupted) {
   for (int peer = 0; peer < config.identity.world_size; ++peer) {
-    channels_.emplace_back(config.identity.rank, peer, memory_,
-                           memories_[static_cast<std::size_t>(peer)]->data(), liveness_.get(),
-                           &waiter_);
+    const Reach reach = config.reach(peer);
+    if (reach == Reach::none) {
+      channels_.push_back(std::make_unique<NoChannel>(config.identity.rank, peer));
+      continue;
+    }
+    const MappedChannel mapped(config.identity.rank, peer, memory_,
+                               memories_[static_cast<std::size_t>(peer)]->data(), liveness_.get(),
+                               &waiter_);
+    if (reach == Reach::rail) {
+      channels_.push_back(std::make_unique<RailChannel>(mapped));
+    } else {
+      channels_.push_back(std::make_unique<MappedChannel>(mapped));
+    }
   }
 }
 

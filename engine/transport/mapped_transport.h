@@ -4,16 +4,17 @@
 #include <vector>
 
 #include "runtime/arena.h"
-#include "transport/mapped_channel.h"
+#include "transport/channel.h"
 #include "transport/transport.h"
 
 namespace headrace {
 
-/// One rank's view of the symmetric memories, once they are mapped: what `shm` and `fake` have in
-/// common.
+/// One rank's view of the symmetric memories within its reach, once they are mapped: what `shm` and
+/// `fake` have in common.
 class MappedTransport final : public Transport {
  public:
-  /// `memories[r]` is rank r's memory as this process sees it, and lives as long as the transport.
+  /// `memories[r]` is rank r's memory as this process sees it, null where it is out of reach; it
+  /// lives as long as the transport. `peers` are the ranks within reach but this one.
   static Result<std::unique_ptr<Transport>> make(const TransportConfig& config,
                                                  Capability capability,
                                                  std::vector<std::shared_ptr<Arena>> memories,
@@ -22,7 +23,7 @@ class MappedTransport final : public Transport {
   Capability capability() const override { return capability_; }
   std::byte* memory() override { return memory_; }
   std::shared_ptr<const void> memory_owner() const override { return memory_owner_; }
-  Channel& channel(int peer) override { return channels_[static_cast<std::size_t>(peer)]; }
+  Channel& channel(int peer) override { return *channels_[static_cast<std::size_t>(peer)]; }
   Liveness& liveness() override { return *liveness_; }
   Waiter& waiter() override { return waiter_; }
 
@@ -37,7 +38,7 @@ class MappedTransport final : public Transport {
   Capability capability_;
   std::unique_ptr<Liveness> liveness_;
   Waiter waiter_;
-  std::vector<MappedChannel> channels_;
+  std::vector<std::unique_ptr<Channel>> channels_;  ///< by rank
 };
 
 }  // namespace headrace

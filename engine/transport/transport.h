@@ -15,27 +15,39 @@
 
 namespace headrace {
 
+/// What a rank shares with another.
+enum class Reach {
+  node,  ///< all operations on the other's memory
+  rail,  ///< put and signal: the same local rank of another node
+  none,  ///< no channel
+};
+
 struct TransportConfig {
   Identity identity;             ///< what this rank is, and what must agree with its peers
+  int local_ranks = 0;           ///< of each node, node-major; 0: all ranks are on one node
   std::size_t memory_bytes = 0;  ///< of symmetric memory; the first page is the liveness page
   LivenessConfig liveness;
   WaitConfig wait;
   Milliseconds bootstrap{60'000};  ///< longest wait for peers while wiring
   std::function<bool()> interrupted;
+
+  Reach reach(int peer) const;
 };
 
-/// This rank's symmetric memory and a channel to every rank, itself included. Everything is wired
-/// when it is made; peers that cannot talk to each other get an error then, before the first byte
-/// moves.
+/// This rank's symmetric memory and a channel to every rank within reach, itself included.
+/// Everything is wired when it is made; peers that cannot talk to each other get an error then,
+/// before the first byte moves.
 class Transport {
  public:
   virtual ~Transport() = default;
 
+  /// Within a node.
   virtual Capability capability() const = 0;
   /// Zero-initialised; at the same offsets on every rank.
   virtual std::byte* memory() = 0;
   /// Keeps this rank's memory mapped for as long as it lives, longer than the transport.
   virtual std::shared_ptr<const void> memory_owner() const = 0;
+  /// Every operation of a channel to a rank out of reach is an operation error.
   virtual Channel& channel(int peer) = 0;
   virtual Liveness& liveness() = 0;
   virtual Waiter& waiter() = 0;

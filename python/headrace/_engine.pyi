@@ -161,8 +161,8 @@ class Session:
         it. Every rank gives the same parameters. Gradients are free after."""
 
     def resident(self, group: int) -> list[object]:
-        """Where an adopted group's shards lie, padded: one array of bytes (DLPack) a parameter, which
-        keeps the arena mapped."""
+        """Where an adopted group's shards lie, padded: one array of bytes (DLPack) a parameter,
+        which keeps the arena mapped."""
 
     def packed_elements(self, group: int) -> int: ...
     def packed_offsets(self, group: int) -> list[int]: ...

@@ -77,6 +77,7 @@ class Caller {
         plan_(LockstepPlan::make(world.topology(), uneven_model(), options, k_page).value()) {
     TransportConfig config = self.config;
     config.memory_bytes = plan_.end();
+    config.local_ranks = world.local_ranks;
     transport_ = self.make(config).value();
     lockstep_ = Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000)).value();
   }

@@ -112,8 +112,8 @@ class Interpreter {
     std::array<Bytes, k_regions> arena;
     std::array<std::vector<std::pair<std::size_t, std::size_t>>, k_lanes> lanes;
     std::array<std::size_t, k_lanes> next{};
-    std::vector<std::vector<bool>> done;                       ///< by call, by operation
-    std::vector<std::map<SignalId, std::uint64_t>> before;     ///< by call
+    std::vector<std::vector<bool>> done;                    ///< by call, by operation
+    std::vector<std::map<SignalId, std::uint64_t>> before;  ///< by call
     std::map<SignalId, std::uint64_t> signals;
   };
 
@@ -146,7 +146,8 @@ class Interpreter {
     }
     if (op.kind == OpKind::wait) {
       const std::size_t back = op.calls_back == 0 ? 0 : op.calls_back - 1;
-      if (back <= call && state.signals[op.signal] < state.before[call - back][op.signal] + op.count) {
+      if (back <= call &&
+          state.signals[op.signal] < state.before[call - back][op.signal] + op.count) {
         return false;
       }
     }
@@ -219,8 +220,8 @@ class Interpreter {
   /// `rank` is the one that names the place, or the receiver of a put.
   std::byte* start(int rank, std::size_t call, const Strided& strided, std::size_t row) {
     const Place& place = strided.place;
-    const auto owner = static_cast<std::size_t>(
-        topology_.rank_of(topology_.node_of(rank), place.local));
+    const auto owner =
+        static_cast<std::size_t>(topology_.rank_of(topology_.node_of(rank), place.local));
     const std::size_t offset = place.offset + row * strided.pitch;
     if (place.region == Region::gradient) {
       return calls_[call].gradients[owner][place.index].data() + offset;

@@ -84,8 +84,7 @@ TEST_P(ReduceScatterValuesTest, three_calls_in_a_row_sum_the_gradients_of_all_ra
   constexpr float k_alpha = 0.375F;
   for (const GroupSpec& group : {uneven_group(), tiny_group()}) {
     for (const ReduceScatterOptions& options : option_samples(topology_, group)) {
-      const Collective collective =
-          reduce_scatter_collective(topology_, group, options).value();
+      const Collective collective = reduce_scatter_collective(topology_, group, options).value();
       for (const unsigned seed : {0U, 1U, 2U}) {
         std::vector<Sample> samples;
         std::vector<ReduceScatterCall> calls;
@@ -121,8 +120,7 @@ TEST_P(ReduceScatterValuesTest, bits_do_not_depend_on_what_is_tuned) {
                                            .mode = mode,
                                            .staging_slots = 1 + passes % 3,
                                            .chunk_bytes = chunk_bytes};
-        const Collective collective =
-            reduce_scatter_collective(topology_, group, options).value();
+        const Collective collective = reduce_scatter_collective(topology_, group, options).value();
         std::vector<ReduceScatterCall> calls{{.collective = &collective,
                                               .alpha = 0.3F,
                                               .gradients = sample.gradients,
@@ -138,11 +136,33 @@ TEST_P(ReduceScatterValuesTest, bits_do_not_depend_on_what_is_tuned) {
   }
 }
 
+TEST(ReduceScatterLargeWorldTest, sixteen_nodes_of_eight_ranks) {
+  const Topology topology = Topology::make(16, 8).value();
+  const GroupSpec group = uneven_group();
+  const ReduceScatterOptions options{
+      .gradients = mixed_gradients(group), .passes = 2, .mode = GradientMode::slot_reuse};
+  const Collective collective = reduce_scatter_collective(topology, group, options).value();
+  const Status proved = schedule_check(topology, collective);
+  ASSERT_TRUE(proved) << proved.error().message;
+  std::vector<Sample> samples;
+  std::vector<ReduceScatterCall> calls;
+  for (unsigned call = 0; call < 2; ++call) {
+    samples.push_back(make_sample(topology, group, options.gradients, call));
+    calls.push_back({.collective = &collective,
+                     .gradients = samples.back().gradients,
+                     .outputs = fresh_outputs(topology, group)});
+  }
+  ASSERT_TRUE(Interpreter(topology, calls, 0).run());
+  for (std::size_t call = 0; call < calls.size(); ++call) {
+    expect_sums(topology, group, samples[call], 1.0, 0.0, calls[call].outputs);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Worlds, ReduceScatterValuesTest,
                          ::testing::Values(WorldSize{1, 1}, WorldSize{1, 2}, WorldSize{1, 4},
                                            WorldSize{1, 8}, WorldSize{2, 1}, WorldSize{2, 2},
                                            WorldSize{3, 2}, WorldSize{4, 2}, WorldSize{5, 1},
-                                           WorldSize{2, 4}, WorldSize{9, 2}),
+                                           WorldSize{2, 4}, WorldSize{9, 2}, WorldSize{9, 4}),
                          [](const auto& world) {
                            return fmt::format("{}x{}", world.param.nodes, world.param.local_ranks);
                          });

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "plan/latin_square.h"
 #include "plan/reduce_scatter_plan.h"
 #include "plan/schedule_check.h"
 
@@ -48,17 +49,25 @@ inline Result<Collective> reduce_scatter_collective(const Topology& topology,
   return collective;
 }
 
-/// Every wave width that does not collide, with small and large chunks, both modes, and so on.
+/// Those that do not collide.
+inline std::vector<int> wave_widths(const Topology& topology) {
+  std::vector<int> widths;
+  for (int width = 1; width <= topology.local_ranks(); ++width) {
+    if (!find_collision(topology, width)) {
+      widths.push_back(width);
+    }
+  }
+  return widths;
+}
+
+/// Every wave width, small and large chunks, both modes, and so on.
 inline std::vector<ReduceScatterOptions> option_samples(const Topology& topology,
                                                         const GroupSpec& group) {
   std::vector<ReduceScatterOptions> samples;
   const ReduceScatterOptions base{.gradients = mixed_gradients(group)};
-  for (int width = 1; width <= topology.local_ranks(); ++width) {
-    ReduceScatterOptions options = base;
-    options.wave_width = width;
-    if (reduce_scatter_shape(topology, group, options)) {
-      samples.push_back(options);
-    }
+  for (const int width : wave_widths(topology)) {
+    samples.push_back(base);
+    samples.back().wave_width = width;
   }
   ReduceScatterOptions slot_reuse = base;
   slot_reuse.mode = GradientMode::slot_reuse;

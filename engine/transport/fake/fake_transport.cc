@@ -63,7 +63,9 @@ Result<std::unique_ptr<Transport>> make_fake_transport(const TransportConfig& co
       hub->meet(config.identity.rank, std::make_shared<Arena>(std::move(arena)), config.bootstrap));
   std::vector<LivenessPeer> peers;
   for (int rank = 0; rank < config.identity.world_size; ++rank) {
-    if (rank != config.identity.rank) {
+    if (config.reach(rank) == Reach::none) {
+      met[static_cast<std::size_t>(rank)].reset();
+    } else if (rank != config.identity.rank) {
       peers.push_back({.rank = rank, .page = nullptr, .death = Fd()});
     }
   }

@@ -69,22 +69,26 @@ Result<std::unique_ptr<Transport>> make_shm_transport(const TransportConfig& con
   }
   HEADRACE_TRY_ASSIGN(const auto all, std::move(advertised));
   SharedMemory& mine = prepared->memory;
-  HEADRACE_TRY_ASSIGN(auto links,
-                      prepared->listener.wire(config.identity.rank, all, mine, config.bootstrap));
-
-  std::vector<std::shared_ptr<Arena>> memories;
-  std::vector<LivenessPeer> peers;
+  std::vector<int> within_reach;
   for (int rank = 0; rank < config.identity.world_size; ++rank) {
-    if (rank == config.identity.rank) {
-      memories.push_back(mine.arena);
-      continue;
+    if (rank != config.identity.rank && config.reach(rank) != Reach::none) {
+      within_reach.push_back(rank);
     }
+  }
+  HEADRACE_TRY_ASSIGN(auto links, prepared->listener.wire(config.identity.rank, within_reach, all,
+                                                          mine, config.bootstrap));
+
+  std::vector<std::shared_ptr<Arena>> memories(
+      static_cast<std::size_t>(config.identity.world_size));
+  memories[static_cast<std::size_t>(config.identity.rank)] = mine.arena;
+  std::vector<LivenessPeer> peers;
+  for (const int rank : within_reach) {
     ShmLink& link = links[static_cast<std::size_t>(rank)];
     if (link.arena == nullptr) {
       HEADRACE_TRY_ASSIGN(Arena arena, Arena::map(link.memory, config.memory_bytes));
       link.arena = std::make_shared<Arena>(std::move(arena));
     }
-    memories.push_back(std::move(link.arena));
+    memories[static_cast<std::size_t>(rank)] = std::move(link.arena);
     peers.push_back({.rank = rank, .page = nullptr, .death = std::move(link.death)});
   }
   return MappedTransport::make(config, k_capability, std::move(memories), std::move(peers));

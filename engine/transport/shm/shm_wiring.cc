@@ -187,11 +187,17 @@ Result<ShmListener> ShmListener::open() {
   return ShmListener(std::move(socket), name + secret);
 }
 
-Result<std::vector<ShmLink>> ShmListener::wire(int rank, std::span<const Advertisement> all,
+Result<std::vector<ShmLink>> ShmListener::wire(int rank, std::span<const int> peers,
+                                               std::span<const Advertisement> all,
                                                const SharedMemory& memory, Milliseconds limit) {
   const Deadline deadline(limit);
   std::vector<ShmLink> links(all.size());
-  for (int peer = 0; peer < rank; ++peer) {
+  int missing = 0;
+  for (const int peer : peers) {
+    if (peer > rank) {
+      ++missing;
+      continue;
+    }
     Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     const auto [address, size] =
         abstract_address(name_of(all[static_cast<std::size_t>(peer)].address));
@@ -208,7 +214,6 @@ Result<std::vector<ShmLink>> ShmListener::wire(int rank, std::span<const Adverti
     }
     links[static_cast<std::size_t>(peer)] = std::move(link).value();
   }
-  int missing = static_cast<int>(all.size()) - 1 - rank;
   while (missing > 0) {
     if (auto status = wait_readable(socket_, deadline); !status) {
       return session_error(

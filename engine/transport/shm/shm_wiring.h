@@ -29,11 +29,12 @@ class ShmListener {
   /// Name and secret, for the advertisement.
   const std::string& address() const { return address_; }
 
-  /// Connects to every lower rank and accepts every higher one; passes this rank's memory and takes
-  /// theirs. The result is in rank order, empty at `rank`. Ends within `limit`, with an error that
-  /// names a rank that did not come.
-  Result<std::vector<ShmLink>> wire(int rank, std::span<const Advertisement> all,
-                                    const SharedMemory& memory, Milliseconds limit);
+  /// Connects to every lower rank of `peers` and accepts every higher one; passes this rank's
+  /// memory and takes theirs. The result is in rank order, empty where a rank is no peer. Ends
+  /// within `limit`, with an error that names a rank that did not come.
+  Result<std::vector<ShmLink>> wire(int rank, std::span<const int> peers,
+                                    std::span<const Advertisement> all, const SharedMemory& memory,
+                                    Milliseconds limit);
 
  private:
   ShmListener(Fd socket, std::string address)
