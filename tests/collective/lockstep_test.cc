@@ -258,6 +258,21 @@ TEST_P(LockstepTest, both_collectives_take_turns) {
   });
 }
 
+TEST_P(LockstepTest, plans_nothing_in_the_steady_state) {
+  run([](const Rank& self) {
+    Caller caller(self, world(), small_chunks());
+    const std::size_t gathers = caller.plan().groups();
+    EXPECT_EQ(caller.lockstep().programs(), gathers);
+    for (int round = 0; round < 3; ++round) {
+      caller.gather(0, round);
+      caller.reduce(0, DType::bfloat16, round, true);
+      caller.reduce(0, DType::float32, round, true);
+      EXPECT_EQ(caller.lockstep().programs(), gathers + 2) << "round " << round;
+    }
+    caller.leave();
+  });
+}
+
 TEST_P(LockstepTest, knobs_change_no_bit) {
   constexpr int k_trials = 5;
   const auto ranks = static_cast<std::size_t>(world().ranks());
