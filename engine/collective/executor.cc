@@ -8,11 +8,8 @@
 
 namespace headrace {
 
-Program::Program(CollectiveKind kind_of, ScheduleShape shape_of, RankProgram program)
-    : kind(kind_of),
-      shape(std::move(shape_of)),
-      rank(std::move(program)),
-      awaited(rank.ops.size(), false) {
+Program::Program(CollectiveKind kind_of, const ScheduleShape& shape_of, RankProgram program)
+    : kind(kind_of), shape(shape_of), rank(std::move(program)), awaited(rank.ops.size(), false) {
   for (const Op& op : rank.ops) {
     for (const std::uint32_t earlier : op.after) {
       if (rank.ops[earlier].lane != op.lane) {

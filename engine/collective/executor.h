@@ -17,7 +17,7 @@ namespace headrace {
 
 /// A rank's program, ready to run again and again.
 struct Program {
-  Program(CollectiveKind kind, ScheduleShape shape, RankProgram program);
+  Program(CollectiveKind kind, const ScheduleShape& shape, RankProgram program);
 
   CollectiveKind kind;
   ScheduleShape shape;

@@ -6,10 +6,17 @@
 
 #include "base/digest.h"
 #include "plan/all_gather_plan.h"
+#include "plan/program_check.h"
 #include "plan/reduce_scatter_plan.h"
 
 namespace headrace {
 namespace {
+
+#ifdef NDEBUG
+constexpr bool k_check_programs = false;
+#else
+constexpr bool k_check_programs = true;
+#endif
 
 const char* name_of(CollectiveKind kind) {
   return kind == CollectiveKind::all_gather ? "all-gather" : "reduce-scatter";
@@ -17,31 +24,45 @@ const char* name_of(CollectiveKind kind) {
 
 }  // namespace
 
-Lockstep::Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit)
+Lockstep::Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
+                   LaneThreads threads)
     : plan_(plan),
       transport_(transport),
       rank_(rank),
       limit_(limit),
       executor_(transport, plan->topology(), rank, plan->signals_offset(), plan->signals(),
-                inline_lanes(), limit) {}
+                lanes(threads), limit) {}
 
-LaneStreams Lockstep::inline_lanes() {
+LaneStreams Lockstep::lanes(LaneThreads threads) {
   LaneStreams streams;
-  for (auto& lanes : streams) {
-    lanes.fill(&stream_);
+  for (auto& kind : streams) {
+    kind.fill(&stream_);
+    if (threads == LaneThreads::workers) {
+      for (Stream*& lane : kind) {
+        // What ends one lane ends the others, wherever they wait.
+        workers_.push_back(std::make_unique<ThreadStream>(
+            [liveness = &transport_->liveness()](const Error& error) { liveness->fail(error); }));
+        lane = workers_.back().get();
+      }
+    }
   }
   return streams;
 }
 
 Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Transport* transport,
-                                                 int rank, Milliseconds limit) {
-  std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit));
+                                                 int rank, Milliseconds limit,
+                                                 LaneThreads threads) {
+  std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit, threads));
   for (std::size_t group = 0; group < plan->groups(); ++group) {
     const GroupSpec& spec = plan->model().groups[group];
     const AllGatherOptions options = plan->all_gather_options(group);
-    result->gathers_.emplace_back(CollectiveKind::all_gather,
-                                  all_gather_shape(plan->topology(), spec, options),
-                                  all_gather_program(plan->topology(), spec, options, rank));
+    const ScheduleShape shape = all_gather_shape(plan->topology(), spec, options);
+    RankProgram program = all_gather_program(plan->topology(), spec, options, rank);
+    if (k_check_programs) {
+      HEADRACE_TRY(
+          program_check(plan->topology(), spec, CollectiveKind::all_gather, shape, rank, program));
+    }
+    result->gathers_.emplace_back(CollectiveKind::all_gather, shape, std::move(program));
   }
   return result;
 }
@@ -111,12 +132,16 @@ Result<const Program*> Lockstep::reduce_program(std::size_t group,
   }
   const GroupSpec& spec = plan_->model().groups[group];
   const ReduceScatterOptions options = plan_->reduce_scatter_options(dtypes);
-  HEADRACE_TRY_ASSIGN(ScheduleShape shape, reduce_scatter_shape(plan_->topology(), spec, options));
+  HEADRACE_TRY_ASSIGN(const ScheduleShape shape,
+                      reduce_scatter_shape(plan_->topology(), spec, options));
   HEADRACE_TRY_ASSIGN(RankProgram program,
                       reduce_scatter_program(plan_->topology(), spec, options, rank_));
+  if (k_check_programs) {
+    HEADRACE_TRY(program_check(plan_->topology(), spec, CollectiveKind::reduce_scatter, shape,
+                               rank_, program));
+  }
   const auto [made, inserted] = reductions_.emplace(
-      std::pair(group, dtypes),
-      Program(CollectiveKind::reduce_scatter, std::move(shape), std::move(program)));
+      std::pair(group, dtypes), Program(CollectiveKind::reduce_scatter, shape, std::move(program)));
   return &made->second;
 }
 
@@ -167,6 +192,18 @@ Status Lockstep::compare(int peer, const CallDigest& theirs, const CallDigest& o
 }
 
 Status Lockstep::run(const Program& program, std::size_t group, const Bindings& bindings) {
+  const Status status = run_lanes(program, group, bindings);
+  if (!status && !workers_.empty()) {
+    // No lane may touch the caller's memory once this has returned.
+    for (const auto& worker : workers_) {
+      HEADRACE_TRY_ASSIGN(Event event, worker->record());
+      static_cast<void>(event.wait(Deadline(limit_)));
+    }
+  }
+  return status;
+}
+
+Status Lockstep::run_lanes(const Program& program, std::size_t group, const Bindings& bindings) {
   HEADRACE_TRY_ASSIGN(Milestones milestones,
                       executor_.run(program, plan_->regions(group), bindings, call_.c_str()));
   for (Event& event : milestones) {

@@ -11,9 +11,16 @@
 #include "collective/executor.h"
 #include "collective/on_demand.h"
 #include "plan/lockstep_plan.h"
+#include "runtime/thread_stream.h"
 #include "transport/transport.h"
 
 namespace headrace {
+
+/// Where the lanes of lockstep calls run.
+enum class LaneThreads {
+  caller,   ///< one after the other on the calling thread
+  workers,  ///< each on a thread of its own, side by side
+};
 
 /// Lockstep collectives of one model on one rank. All ranks make the same calls in the same order,
 /// one caller at a time. A call begins by telling its neighbours which one it is, so that ranks
@@ -25,7 +32,8 @@ class Lockstep {
  public:
   /// Pointers must outlive the object. `limit` is the longest wait of one lane for another.
   static Result<std::unique_ptr<Lockstep>> make(const LockstepPlan* plan, Transport* transport,
-                                                int rank, Milliseconds limit);
+                                                int rank, Milliseconds limit,
+                                                LaneThreads threads = LaneThreads::caller);
 
   const LockstepPlan& plan() const { return *plan_; }
   /// Made so far. In the steady state no call makes another.
@@ -48,8 +56,9 @@ class Lockstep {
                         float alpha, bool accumulate);
 
  private:
-  Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit);
-  LaneStreams inline_lanes();
+  Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
+           LaneThreads threads);
+  LaneStreams lanes(LaneThreads threads);
 
   struct CallDigest {
     std::uint64_t number = 0;
@@ -64,6 +73,7 @@ class Lockstep {
   Status begin(CallDigest digest);
   Status compare(int peer, const CallDigest& theirs, const CallDigest& ours) const;
   Status run(const Program& program, std::size_t group, const Bindings& bindings);
+  Status run_lanes(const Program& program, std::size_t group, const Bindings& bindings);
   Result<const Program*> reduce_program(std::size_t group, const std::vector<DType>& dtypes);
 
   const LockstepPlan* plan_;
@@ -71,6 +81,7 @@ class Lockstep {
   int rank_;
   Milliseconds limit_;
   InlineStream stream_;
+  std::vector<std::unique_ptr<ThreadStream>> workers_;  ///< one a lane of each kind of call
   Executor executor_;
   std::uint64_t calls_ = 0;
   std::vector<Program> gathers_;  ///< by group

@@ -46,7 +46,7 @@ Status Waiter::until(Signal& signal, std::uint64_t at_least, int peer, std::stri
       break;
     }
   }
-  waited_ns_ += now_ns() - begin;
+  waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
   return status;
 }
 
@@ -68,7 +68,7 @@ Status Waiter::until(const std::function<bool()>& ready, int peer, std::string_v
     }
     ::sched_yield();
   }
-  waited_ns_ += now_ns() - begin;
+  waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
   return status;
 }
 

@@ -17,7 +17,7 @@ struct WaitConfig {
   Milliseconds no_progress{1'800'000};  ///< longest single wait
 };
 
-/// The one place where a rank waits for another. Every wait ends: with the value, or with an error
+/// The one place where a rank waits for another; several threads may. Every wait ends: with the value, or with an error
 /// that names the peer and what was waited for, when any rank fails, when this peer has left, when
 /// the caller is interrupted, or after `no_progress`.
 class Waiter {
@@ -33,7 +33,7 @@ class Waiter {
   Status until(const std::function<bool()>& ready, int peer, std::string_view what);
 
   /// Nanoseconds spent waiting, all waits together.
-  std::int64_t waited_ns() const { return waited_ns_; }
+  std::int64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
 
  private:
   Status give_up(int peer, std::string_view what, Deadline deadline,
@@ -42,7 +42,7 @@ class Waiter {
   const Liveness* liveness_;
   WaitConfig config_;
   std::function<bool()> interrupted_;
-  std::int64_t waited_ns_ = 0;
+  std::atomic<std::int64_t> waited_ns_ = 0;
 };
 
 }  // namespace headrace

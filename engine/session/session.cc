@@ -27,8 +27,19 @@ std::string summary(const ModelSpec& model) {
 }
 
 std::string fingerprint(const SessionConfig& config) {
-  return fmt::format("{}{}accumulate={}", config.fingerprint, config.fingerprint.empty() ? "" : " ",
-                     to_string(config.accumulate));
+  std::string adopted;
+  for (const bool group : config.lockstep.adopted) {
+    adopted += group ? '1' : '0';
+  }
+  const ReduceScatterOptions& reduce = config.lockstep.reduce_scatter;
+  const AllGatherOptions& gather = config.lockstep.all_gather;
+  return fmt::format(
+      "{}{}accumulate={} local_ranks={} adopted={} wave_width={} transfers={} passes={} "
+      "gradients={} staging_slots={} chunk_bytes={} head_bytes={} min_run={} last_round_groups={}",
+      config.fingerprint, config.fingerprint.empty() ? "" : " ", to_string(config.accumulate),
+      config.local_ranks, adopted, reduce.wave_width, reduce.transfers, reduce.passes,
+      reduce.mode == GradientMode::in_place ? "in-place" : "slot-reuse", reduce.staging_slots,
+      reduce.chunk_bytes, gather.head_bytes, gather.min_run, gather.last_round_groups);
 }
 
 }  // namespace

@@ -72,14 +72,16 @@ std::size_t elements(const ParameterSpec& parameter) {
 /// One rank with everything that it needs for calls of a model.
 class Caller {
  public:
-  Caller(const Rank& self, const World& world, const LockstepOptions& options)
+  Caller(const Rank& self, const World& world, const LockstepOptions& options,
+         LaneThreads threads = LaneThreads::caller)
       : rank_(self.rank),
         plan_(LockstepPlan::make(world.topology(), uneven_model(), options, k_page).value()) {
     TransportConfig config = self.config;
     config.memory_bytes = plan_.end();
     config.local_ranks = world.local_ranks;
     transport_ = self.make(config).value();
-    lockstep_ = Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000)).value();
+    lockstep_ =
+        Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000), threads).value();
   }
 
   Lockstep& lockstep() { return *lockstep_; }
@@ -273,7 +275,20 @@ TEST_P(LockstepTest, plans_nothing_in_the_steady_state) {
   });
 }
 
-TEST_P(LockstepTest, knobs_change_no_bit) {
+TEST_P(LockstepTest, lanes_may_run_side_by_side) {
+  run([](const Rank& self) {
+    Caller caller(self, world(), small_chunks(), LaneThreads::workers);
+    for (int round = 0; round < 6; ++round) {
+      caller.gather(0, round);
+      caller.reduce(1, DType::float32, round, true);
+      caller.gather(1, round);
+      caller.reduce(0, DType::bfloat16, round, false);
+    }
+    caller.leave();
+  });
+}
+
+TEST_P(LockstepTest, knobs_and_threads_change_no_bit) {
   constexpr int k_trials = 5;
   const auto ranks = static_cast<std::size_t>(world().ranks());
   const std::shared_ptr<std::uint64_t> shared = shared_words(k_trials * ranks);
@@ -290,7 +305,8 @@ TEST_P(LockstepTest, knobs_change_no_bit) {
     options.reduce_scatter.mode =
         random() % 2 == 0 ? GradientMode::in_place : GradientMode::slot_reuse;
     run([&](const Rank& self) {
-      Caller caller(self, world(), options);
+      Caller caller(self, world(), options,
+                    trial % 2 == 0 ? LaneThreads::caller : LaneThreads::workers);
       caller.gather(0, 3);
       std::vector<float> output;
       for (int repetition = 0; repetition < 2; ++repetition) {

@@ -269,6 +269,88 @@ TEST_P(Conformance, differing_ranks_are_told_before_the_first_byte_moves) {
   });
 }
 
+class RailConformance : public ::testing::TestWithParam<Backend> {
+ protected:
+  // Two nodes of two ranks.
+  static void run(PeerGroup group, const std::function<void(const Rank&, Transport&)>& body) {
+    group.backend = GetParam();
+    group.world_size = 4;
+    run_ranks(group, [&body](const Rank& self) {
+      TransportConfig config = self.config;
+      config.local_ranks = 2;
+      auto transport = self.make(config);
+      ASSERT_TRUE(transport) << transport.error().describe();
+      body(self, **transport);
+    });
+  }
+};
+
+TEST_P(RailConformance, carries_large_puts_before_their_signals) {
+  constexpr std::size_t k_bytes = 3 << 20;
+  run({.memory_bytes = k_data + k_bytes}, [](const Rank& self, Transport& transport) {
+    InlineStream stream;
+    Channel& rail = transport.channel((self.rank + 2) % 4);
+    std::vector<std::uint8_t> sent(k_bytes - 5);
+    for (std::uint64_t round = 1; round <= 5; ++round) {
+      std::iota(sent.begin(), sent.end(),
+                static_cast<std::uint8_t>(static_cast<std::uint64_t>(self.rank) + round));
+      const Piece piece{.remote_offset = k_data + 3, .local = sent.data(), .bytes = sent.size()};
+      ASSERT_TRUE(rail.put(stream, {&piece, 1}));
+      ASSERT_TRUE(rail.signal(stream, k_signals, 2 * round - 1));
+      ASSERT_TRUE(rail.wait(stream, k_signals, 2 * round - 1, "data"));
+      const auto* here = reinterpret_cast<const std::uint8_t*>(transport.memory() + k_data + 3);
+      const std::uint64_t first = static_cast<std::uint64_t>(rail.peer()) + round;
+      for (std::size_t i = 0; i < sent.size(); i += 4099) {
+        ASSERT_EQ(here[i], static_cast<std::uint8_t>(first + i)) << "byte " << i;
+      }
+      ASSERT_TRUE(rail.signal(stream, k_signals, 2 * round));
+      ASSERT_TRUE(rail.wait(stream, k_signals, 2 * round, "reader"));
+    }
+  });
+}
+
+TEST_P(RailConformance, offers_nothing_else_and_nothing_off_the_rail) {
+  run({}, [](const Rank& self, Transport& transport) {
+    InlineStream stream;
+    int word = 0;
+    const Piece piece{.remote_offset = k_data, .local = &word, .bytes = sizeof word};
+    Channel& rail = transport.channel((self.rank + 2) % 4);
+    EXPECT_EQ(rail.view(), nullptr);
+    EXPECT_EQ(rail.get(stream, {&piece, 1}).error().scope, Scope::operation);
+    EXPECT_EQ(rail.accumulate(stream, {}, {}).error().scope, Scope::operation);
+    Channel& none = transport.channel(3 - self.rank);
+    EXPECT_EQ(none.view(), nullptr);
+    for (const Status& status :
+         {none.get(stream, {&piece, 1}), none.put(stream, {&piece, 1}),
+          none.signal(stream, k_signals, 1), none.wait(stream, k_signals, 1, "nothing")}) {
+      ASSERT_FALSE(status);
+      EXPECT_NE(status.error().message.find("another rail"), std::string::npos);
+    }
+  });
+}
+
+TEST_P(RailConformance, a_failure_reaches_ranks_that_share_nothing_with_the_culprit) {
+  run({}, [](const Rank& self, Transport& transport) {
+    if (self.rank == 3) {
+      transport.liveness().fail(session_error("the disk is full"));
+    }
+    // Rank 0 has no channel to rank 3. Ranks 1 and 2 are busy elsewhere: their threads must tell.
+    const Deadline deadline(Milliseconds(5000));
+    while (transport.liveness().check() && !deadline.passed()) {
+      std::this_thread::sleep_for(Milliseconds(5));
+    }
+    const Status status = transport.liveness().check();
+    ASSERT_FALSE(status);
+    EXPECT_NE(status.error().message.find("the disk is full"), std::string::npos);
+    if (self.rank != 3) {
+      EXPECT_EQ(status.error().rank, 3);
+    }
+    std::this_thread::sleep_for(Milliseconds(200));  // others still have to hear of it from here
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, RailConformance, ::testing::ValuesIn(backends()));
+
 INSTANTIATE_TEST_SUITE_P(All, Conformance,
                          ::testing::Combine(::testing::ValuesIn(backends()),
                                             ::testing::Values(1, 2, 3, 4)));
