@@ -4,7 +4,7 @@
 #   RANKS="2 4"          world sizes        MIB=64   size of an on-demand group in MiB
 #   SHARD_MIB="32 128"   sizes of a rank's shard in lockstep, in MiB
 #
-# The largest case, 4 ranks of 128 MiB, takes 8 GiB of memory.
+# The largest case is 4 ranks of 128 MiB: allow it 8 GiB of memory and a few minutes beside gloo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
