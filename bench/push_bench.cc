@@ -1,4 +1,5 @@
 #include <cmath>
+#include <utility>
 
 #include "bench/gather_bench.h"
 #include "collective/packed_baseline.h"
@@ -37,7 +38,10 @@ Status leave(Session& session, const RankTensors& tensors, const GroupSpec& grou
 }  // namespace
 
 Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
-  HEADRACE_TRY_ASSIGN(Wired wired, wire(plan));
+  HEADRACE_TRY_ASSIGN(auto arrival, connect(plan, Accumulation::arrival));
+  HEADRACE_TRY_ASSIGN(
+      const Wired wired,
+      wire(plan, std::move(arrival), PackedBaseline::memory_bytes(plan.group, plan.world_size)));
   HEADRACE_TRY_ASSIGN(const auto reproducible, connect(plan, Accumulation::reproducible));
   RankTensors tensors(plan.group, plan.rank, plan.world_size);
   PackedBaseline baseline(plan.group, plan.rank, plan.world_size, wired.baseline.get());
