@@ -1,6 +1,8 @@
-"""Gather and push of one real FSDP2 parameter group, through Headrace and stock gloo, in one run.
+"""Gather and push, or all-gather and reduce-scatter in lockstep, of one real FSDP2 parameter group,
+through Headrace and stock gloo, in one run.
 
     torchrun --standalone --nproc-per-node 2 bench/fsdp2_group.py --mib 64 --json
+    torchrun --standalone --nproc-per-node 2 bench/fsdp2_group.py --mib 64 --mode lockstep
 
 Both sides run FSDP2's own unshard, reshard and post-backward, so allocation, views and bookkeeping
 are in both times; freed memory stays resident for both. A round lasts from the first rank's begin
@@ -14,6 +16,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import headrace
 import torch
@@ -27,6 +30,12 @@ layers = 2
 matrices = 8
 row_elements = 1024
 
+
+# By mode: what the two operations are called. In lockstep there are no brackets.
+names = {
+    "on-demand": {"gather": "fsdp2_gather", "push": "fsdp2_push"},
+    "lockstep": {"gather": "fsdp2_all_gather", "push": "fsdp2_reduce_scatter"},
+}
 
 Span = tuple[int, int]  # monotonic nanoseconds, one clock for all processes of a host
 
@@ -89,17 +98,20 @@ def timed(work: Callable[[], None]) -> Span:
     return begin, time.monotonic_ns()
 
 
-def gather_round(engine: headrace.Engine, ours: FSDPModule, stock: FSDPModule) -> list[Span]:
-    with engine.evaluation():
+Bracket = Callable[[], AbstractContextManager[None]]
+
+
+def gather_round(bracket: Bracket, ours: FSDPModule, stock: FSDPModule) -> list[Span]:
+    with bracket():
         dist.barrier()  # every rank has published: publishing is not part of a gather
         mine = timed(lambda: unshard_and_reshard(ours))
     return [mine, timed(lambda: unshard_and_reshard(stock))]
 
 
 def push_round(
-    engine: headrace.Engine, ours: FSDPModule, stock: FSDPModule, gradients: list[torch.Tensor]
+    bracket: Bracket, ours: FSDPModule, stock: FSDPModule, gradients: list[torch.Tensor]
 ) -> list[Span]:
-    with engine.minibatch():
+    with bracket():
         give_gradients(ours, gradients)
         mine = timed(lambda: post_backward(ours))
         finalise(ours)
@@ -154,6 +166,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--mib", type=int, default=64, help="size of the unsharded group in MiB")
+    parser.add_argument("--mode", choices=names, default="on-demand")
+    parser.add_argument(
+        "--operations",
+        nargs="+",
+        choices=names["on-demand"],
+        default=list(names["on-demand"]),
+        help="push takes about three times the memory of gather",
+    )
     parser.add_argument("--rounds", type=int, default=15, help="timed rounds after 3 of warm-up")
     parser.add_argument("--json", action="store_true", help="one JSON object a case and line")
     options = parser.parse_args()
@@ -161,15 +181,24 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     ours, stock = sharded(options.mib), sharded(options.mib)
-    engine = headrace.attach(ours)
-    torch.manual_seed(dist.get_rank())
-    gradients = [torch.randn(param._orig_size).bfloat16() for param in group_of(stock).fsdp_params]
+    engine = headrace.attach(ours, mode=options.mode)
+    evaluation, minibatch = engine.evaluation, engine.minibatch
+    if options.mode == "lockstep":
+        evaluation = minibatch = nullcontext
 
-    benches = {
-        "fsdp2_gather": lambda: gather_round(engine, ours, stock),
-        "fsdp2_push": lambda: push_round(engine, ours, stock, gradients),
-    }
-    for name, run in benches.items():
+    def gather() -> Callable[[], list[Span]]:
+        return lambda: gather_round(evaluation, ours, stock)
+
+    def push() -> Callable[[], list[Span]]:
+        torch.manual_seed(dist.get_rank())
+        sizes = [param._orig_size for param in group_of(stock).fsdp_params]
+        gradients = [torch.randn(size).bfloat16() for size in sizes]
+        return lambda: push_round(minibatch, ours, stock, gradients)
+
+    prepare = {"gather": gather, "push": push}
+    for operation in options.operations:
+        run = prepare[operation]()
+        name = names[options.mode][operation]
         rounds = [run() for _ in range(3 + options.rounds)][3:]
         line = result(name, options.mib, rounds)
         if dist.get_rank() == 0:

@@ -70,6 +70,7 @@ std::string to_json(const CaseResult& result) {
   }
   if (!result.memory.empty()) {
     json["memory"] = result.memory;
+    json["memory_unit"] = result.memory_unit;
   }
   json["machine"] = {{"processor", processor()},
                      {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
@@ -89,7 +90,7 @@ std::string to_text(const CaseResult& result) {
                         ratio(result.arms[i], ours));
   }
   for (const auto& [name, bytes] : result.memory) {
-    text += fmt::format(", {} {:.2f} bytes of shared memory a byte of shard", name, bytes);
+    text += fmt::format(", {} {:.2f} {}", name, bytes, result.memory_unit);
   }
   return text;
 }

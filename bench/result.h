@@ -16,9 +16,9 @@ struct CaseResult {
   std::size_t tensors = 0;
   std::string dtype;
   std::vector<Samples> arms;
-  /// Bytes of a rank's shared memory a byte of its shard in the compute dtype, by arm; may be
-  /// empty.
+  /// A rank's shared memory in `memory_unit`, by arm or by what takes it; may be empty.
   std::map<std::string, double> memory = {};
+  std::string memory_unit = {};
 };
 
 /// One JSON object in one line: bench, case, ms, peers, ratios (a peer's ms over ours), spread

@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
 # Runs every benchmark and leaves one JSON object a case in out/bench.jsonl.
 #
-#   RANKS="2 4"   world sizes        MIB=64   size of the group in MiB
+#   RANKS="2 4"          world sizes        MIB=64   size of an on-demand group in MiB
+#   SHARD_MIB="32 128"   sizes of a rank's shard in lockstep, in MiB
+#
+# The largest case is 4 ranks of 128 MiB: allow it 8 GiB of memory and a few minutes beside gloo.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 
 world_sizes=${RANKS:-2 4}
 mib=${MIB:-64}
+shard_sizes=${SHARD_MIB:-32 128}
 mkdir -p out
 : >out/bench.jsonl
 keep() { tee -a out/bench.jsonl; }
@@ -18,10 +22,28 @@ for operation in gather push; do
   done
 done
 
-# Stock FSDP2 over gloo, on one parameter group.
 for ranks in $world_sizes; do
-  OMP_NUM_THREADS=1 timeout 600 python -m torch.distributed.run --standalone --nproc-per-node "$ranks" \
-    bench/fsdp2_group.py --mib "$mib" --json | keep
+  for shard in $shard_sizes; do
+    headrace bench all-gather --ranks "$ranks" --mib "$shard" --json | keep
+  done
+  headrace bench reduce-scatter --ranks "$ranks" --mib "${shard_sizes%% *}" --json | keep
+done
+headrace bench plan --json | keep
+
+# Stock FSDP2 over gloo, on one parameter group.
+fsdp2_group() {
+  local ranks=$1
+  shift
+  OMP_NUM_THREADS=1 timeout 600 python -m torch.distributed.run --standalone \
+    --nproc-per-node "$ranks" bench/fsdp2_group.py --json "$@" | keep
+}
+for ranks in $world_sizes; do
+  fsdp2_group "$ranks" --mib "$mib"
+  for shard in $shard_sizes; do
+    fsdp2_group "$ranks" --mode lockstep --mib $((shard * ranks)) --rounds 9 --operations gather
+  done
+  fsdp2_group "$ranks" --mode lockstep --mib $((${shard_sizes%% *} * ranks)) --rounds 9 \
+    --operations push
 done
 
 if command -v mpirun >/dev/null && command -v mpicxx >/dev/null; then

@@ -36,6 +36,8 @@ class Lockstep {
                                                 LaneThreads threads = LaneThreads::caller);
 
   const LockstepPlan& plan() const { return *plan_; }
+  /// Made so far. In the steady state no call makes another.
+  std::size_t programs() const { return gathers_.size() + reductions_.size(); }
 
   /// Writes every parameter's N * b_p bytes of landing. `shards` are the rank's real rows; not
   /// looked at where the group is adopted, since its shards lie in the arena. They may be written

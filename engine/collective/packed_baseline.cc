@@ -11,10 +11,9 @@ namespace {
 // In the symmetric memory: the liveness page, a page of signals, this rank's packed shard, its
 // packed gradients.
 constexpr std::size_t k_signals = k_page;
-constexpr std::size_t k_shard = 2 * k_page;
 
 std::size_t gradients_offset(const AddressMap& map) {
-  return k_shard + round_up(map.published_bytes(), k_page);
+  return PackedBaseline::k_shard_offset + round_up(map.published_bytes(), k_page);
 }
 
 }  // namespace
@@ -24,6 +23,10 @@ std::size_t PackedBaseline::memory_bytes(const GroupSpec& group, int world_size)
   return round_up(
       gradients_offset(map) + static_cast<std::size_t>(world_size) * map.accumulator_bytes(),
       k_page);
+}
+
+std::size_t PackedBaseline::gather_memory_bytes(const GroupSpec& group, int world_size) {
+  return gradients_offset(AddressMap(group, world_size));
 }
 
 PackedBaseline::PackedBaseline(const GroupSpec& group, int rank, int world_size,
@@ -52,7 +55,7 @@ Status PackedBaseline::meet() {
 
 Status PackedBaseline::all_gather(std::span<const ShardSource> shards,
                                   std::span<void* const> landings) {
-  std::byte* packed = transport_->memory() + k_shard;
+  std::byte* packed = transport_->memory() + k_shard_offset;
   for (std::size_t p = 0; p < shards.size(); ++p) {
     cast(packed + map_.published_offset(p), group_.parameters[p].dtype, shards[p].address,
          shards[p].dtype, map_.shard_elements(p, rank_));
@@ -60,7 +63,7 @@ Status PackedBaseline::all_gather(std::span<const ShardSource> shards,
   HEADRACE_TRY(meet());
   for (int peer = 0; peer < world_size_; ++peer) {
     const Piece block{
-        .remote_offset = k_shard,
+        .remote_offset = k_shard_offset,
         .local = gathered_.data() + static_cast<std::size_t>(peer) * map_.published_bytes(),
         .bytes = map_.published_bytes()};
     HEADRACE_TRY(transport_->channel(peer).get(stream_, {&block, 1}));

@@ -20,6 +20,10 @@ class PackedBaseline {
  public:
   /// Bytes of symmetric memory that a transport for this group needs.
   static std::size_t memory_bytes(const GroupSpec& group, int world_size);
+  /// Enough where only all_gather is called.
+  static std::size_t gather_memory_bytes(const GroupSpec& group, int world_size);
+  /// Where this rank's packed shard lies in the symmetric memory.
+  static constexpr std::size_t k_shard_offset = 2 * k_page;
 
   PackedBaseline(const GroupSpec& group, int rank, int world_size, Transport* transport);
 

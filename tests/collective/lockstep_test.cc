@@ -260,6 +260,21 @@ TEST_P(LockstepTest, both_collectives_take_turns) {
   });
 }
 
+TEST_P(LockstepTest, plans_nothing_in_the_steady_state) {
+  run([](const Rank& self) {
+    Caller caller(self, world(), small_chunks());
+    const std::size_t gathers = caller.plan().groups();
+    EXPECT_EQ(caller.lockstep().programs(), gathers);
+    for (int round = 0; round < 3; ++round) {
+      caller.gather(0, round);
+      caller.reduce(0, DType::bfloat16, round, true);
+      caller.reduce(0, DType::float32, round, true);
+      EXPECT_EQ(caller.lockstep().programs(), gathers + 2) << "round " << round;
+    }
+    caller.leave();
+  });
+}
+
 TEST_P(LockstepTest, lanes_may_run_side_by_side) {
   run([](const Rank& self) {
     Caller caller(self, world(), small_chunks(), LaneThreads::workers);
