@@ -18,10 +18,6 @@ constexpr bool k_check_programs = false;
 constexpr bool k_check_programs = true;
 #endif
 
-const char* name_of(CollectiveKind kind) {
-  return kind == CollectiveKind::all_gather ? "all-gather" : "reduce-scatter";
-}
-
 }  // namespace
 
 Lockstep::Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
@@ -70,8 +66,7 @@ Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Trans
 Status Lockstep::all_gather(std::size_t group, std::span<const ShardSource> shards,
                             std::span<void* const> landings) {
   call_ = fmt::format("all-gather of group '{}'", plan_->model().groups[group].name);
-  HEADRACE_TRY(
-      begin({.kind = CollectiveKind::all_gather, .group = static_cast<std::uint32_t>(group)}));
+  HEADRACE_TRY(begin({.kind = CallKind::all_gather, .group = static_cast<std::uint32_t>(group)}));
   return run(gathers_[group], group, {.shards = shards, .landings = landings});
 }
 
@@ -93,7 +88,7 @@ Result<std::vector<std::string>> Lockstep::exchange(std::string_view mine) {
 }
 
 Status Lockstep::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
-                                float* output, float alpha, bool accumulate) {
+                                float* output, float alpha, bool accumulate, bool earlier) {
   const GroupSpec& spec = plan_->model().groups[group];
   std::vector<DType> dtypes;
   std::vector<GradientSource> by_parameter;
@@ -114,14 +109,25 @@ Status Lockstep::reduce_scatter(std::size_t group, std::span<const GradientSourc
   }
   call_ = fmt::format("reduce-scatter of group '{}'", spec.name);
   HEADRACE_TRY_ASSIGN(const Program* program, reduce_program(group, dtypes));
-  HEADRACE_TRY(begin({.kind = CollectiveKind::reduce_scatter,
+  HEADRACE_TRY(begin({.kind = CallKind::reduce_scatter,
                       .group = static_cast<std::uint32_t>(group),
                       .gradients = present.value(),
                       .alpha = alpha,
-                      .accumulate = accumulate ? 1U : 0U}));
+                      .accumulate = accumulate ? 1U : 0U,
+                      .earlier = earlier ? 1U : 0U}));
   return run(
       *program, group,
       {.gradients = by_parameter, .output = output, .alpha = alpha, .accumulate = accumulate});
+}
+
+Status Lockstep::enter_bracket() {
+  call_ = "bracket";
+  return begin({.kind = CallKind::enter_bracket});
+}
+
+Status Lockstep::leave_bracket() {
+  call_ = "end of the bracket";
+  return begin({.kind = CallKind::leave_bracket});
 }
 
 Result<const Program*> Lockstep::reduce_program(std::size_t group,
@@ -166,27 +172,63 @@ Status Lockstep::begin(CallDigest digest) {
   return {};
 }
 
+std::string Lockstep::doing(const CallDigest& call) const {
+  switch (call.kind) {
+    case CallKind::all_gather:
+      return fmt::format("in an all-gather of group '{}'", plan_->model().groups[call.group].name);
+    case CallKind::reduce_scatter:
+      return fmt::format("in a reduce-scatter of group '{}'",
+                         plan_->model().groups[call.group].name);
+    case CallKind::enter_bracket:
+      return "entering a bracket";
+    case CallKind::leave_bracket:
+      return "leaving its bracket";
+  }
+  return "in no call";
+}
+
+// The text names this rank by its number, since peers are told it too.
 Status Lockstep::compare(int peer, const CallDigest& theirs, const CallDigest& ours) const {
   const auto differs = [peer](std::string what) {
     return Error{.scope = Scope::session, .message = std::move(what), .rank = peer};
   };
+  const std::string& group = plan_->model().groups[ours.group].name;
+  if (theirs.number != ours.number || theirs.group >= plan_->groups()) {
+    return differs(fmt::format(
+        "rank {} signalled its call {} to rank {}, but what it wrote describes call {}: the "
+        "transport lost or reordered data",
+        peer, ours.number, rank_, theirs.number));
+  }
   if (theirs.kind != ours.kind || theirs.group != ours.group) {
     return differs(fmt::format(
-        "rank {} is in a {} of group '{}' where this rank is in a {} of group '{}'; in lockstep "
-        "all ranks must run the same layers in the same order, the same number of times",
-        peer, name_of(theirs.kind), plan_->model().groups[theirs.group].name, name_of(ours.kind),
-        plan_->model().groups[ours.group].name));
+        "rank {} is {} where rank {} is {}; in lockstep all ranks must run the same layers in the "
+        "same order, the same number of times",
+        peer, doing(theirs), rank_, doing(ours)));
+  }
+  if (theirs.earlier != ours.earlier) {
+    const int adds = theirs.earlier != 0 ? peer : rank_;
+    return differs(fmt::format(
+        "rank {} adds gradients of group '{}' to those of an earlier microbatch where rank {} has "
+        "none: in lockstep every rank must run the same number of microbatches between optimizer "
+        "steps",
+        adds, group, adds == peer ? rank_ : peer));
   }
   if (theirs.gradients != ours.gradients) {
-    return differs(fmt::format(
-        "rank {} has gradients of other parameters of group '{}', or in other dtypes, than this "
-        "rank; in lockstep every rank must use the same parameters",
-        peer, plan_->model().groups[ours.group].name));
+    return differs(
+        fmt::format("rank {} has gradients of other parameters of group '{}', or in other dtypes, "
+                    "than rank {}; in lockstep every rank must use the same parameters",
+                    peer, group, rank_));
   }
-  if (theirs.alpha != ours.alpha || theirs.accumulate != ours.accumulate) {
-    return differs(fmt::format(
-        "rank {} scales the gradients of group '{}' by {} where this rank scales them by {}", peer,
-        plan_->model().groups[ours.group].name, theirs.alpha, ours.alpha));
+  if (theirs.alpha != ours.alpha) {
+    return differs(
+        fmt::format("rank {} scales the gradients of group '{}' by {} where rank {} scales them by "
+                    "{}",
+                    peer, group, theirs.alpha, rank_, ours.alpha));
+  }
+  if (theirs.accumulate != ours.accumulate) {
+    return differs(fmt::format("rank {} {} the gradients of group '{}' where rank {} {} them", peer,
+                               theirs.accumulate != 0 ? "adds up" : "replaces", group, rank_,
+                               ours.accumulate != 0 ? "adds up" : "replaces"));
   }
   return {};
 }

@@ -52,24 +52,36 @@ class Lockstep {
   /// packed in fp32 by `AddressMap::accumulator_offset`, or adds it with `accumulate`. At most one
   /// gradient a parameter, the same parameters on every rank; of other parameters nothing is
   /// written. Gradients are free when this returns.
+  /// `earlier` says whether the caller goes on adding to gradients of earlier calls, by
+  /// `accumulate` or by itself; it must agree on every rank.
   Status reduce_scatter(std::size_t group, std::span<const GradientSource> gradients, float* output,
-                        float alpha, bool accumulate);
+                        float alpha, bool accumulate, bool earlier);
+
+  /// Calls that move nothing: they tell ranks in different brackets, or with other numbers of calls
+  /// in them, from each other.
+  Status enter_bracket();
+  Status leave_bracket();
 
  private:
   Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
            LaneThreads threads);
   LaneStreams lanes(LaneThreads threads);
 
+  enum class CallKind : std::uint32_t { all_gather, reduce_scatter, enter_bracket, leave_bracket };
+
   struct CallDigest {
     std::uint64_t number = 0;
-    CollectiveKind kind = CollectiveKind::all_gather;
+    CallKind kind = CallKind::all_gather;
     std::uint32_t group = 0;
     std::uint64_t gradients = 0;  ///< which parameters have one, and in which dtype
     float alpha = 0;
     std::uint32_t accumulate = 0;
+    std::uint32_t earlier = 0;
   };
   static_assert(sizeof(CallDigest) <= LockstepPlan::k_call_digest_bytes);
 
+  /// What a rank in this call is doing.
+  std::string doing(const CallDigest& call) const;
   Status begin(CallDigest digest);
   Status compare(int peer, const CallDigest& theirs, const CallDigest& ours) const;
   Status run(const Program& program, std::size_t group, const Bindings& bindings);

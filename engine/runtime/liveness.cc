@@ -212,6 +212,28 @@ bool Liveness::has_left(int peer) const {
   });
 }
 
+void Liveness::show_wait(int peer) {
+  state_->page->awaited.store(peer + 1, std::memory_order_relaxed);
+}
+
+void Liveness::show_no_wait() { state_->page->awaited.store(0, std::memory_order_relaxed); }
+
+int Liveness::last_awaited(int peer) const {
+  int last = peer;
+  for (std::size_t steps = 0; steps <= state_->peers.size(); ++steps) {
+    const auto next =
+        std::find_if(state_->peers.begin(), state_->peers.end(),
+                     [last](const Watched& watched) { return watched.peer.rank == last; });
+    const int awaited =
+        next == state_->peers.end() ? 0 : next->peer.page->awaited.load(std::memory_order_relaxed);
+    if (awaited == 0) {
+      return last == state_->rank ? peer : last;
+    }
+    last = awaited - 1;
+  }
+  return peer;
+}
+
 void Liveness::fail(const Error& error) {
   state_->record(error);
   state_->tell();

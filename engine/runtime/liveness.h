@@ -21,7 +21,10 @@ struct LivenessPage {
   std::atomic<std::uint64_t> heartbeat;
   std::atomic<std::uint32_t> state;
   std::atomic<std::int32_t> culprit;  ///< with `failed`: the rank at fault
-  char reason[k_reason_bytes];        ///< with `failed`: written once, before the state
+  /// 1 + the rank that this one waits for, 0 where it waits for none; stays after a wait that
+  /// failed.
+  std::atomic<std::int32_t> awaited;
+  char reason[k_reason_bytes];  ///< with `failed`: written once, before the state
 };
 
 struct LivenessConfig {
@@ -59,6 +62,13 @@ class Liveness {
   /// Whether the peer has left in good order. What it signalled before leaving is visible to who
   /// sees this.
   bool has_left(int peer) const;
+
+  /// Shows every peer which rank this one waits for, until the wait has succeeded.
+  void show_wait(int peer);
+  void show_no_wait();
+  /// Whom a wait for `peer` comes down to: the last in the chain of ranks that wait for each other.
+  /// `peer` itself where it waits for nobody, or they wait in a circle.
+  int last_awaited(int peer) const;
 
   /// Shows every peer that this rank's session is over, and why; keeps it as this rank's own
   /// failure too, unless an earlier one is known, which then is what peers are told.

@@ -20,6 +20,14 @@ Status Waiter::give_up(int peer, std::string_view what, Deadline deadline,
     return operation_error(fmt::format("interrupted while waiting for rank {}'s {}", peer, what));
   }
   if (deadline.passed()) {
+    if (const int last = liveness_->last_awaited(peer); last != peer) {
+      return peer_error(
+          last,
+          fmt::format("no {} from rank {} for {:.1f} s (limit no_progress_seconds), since "
+                      "it waits for others, and they for rank {}; that is alive, but does "
+                      "not get there",
+                      what, peer, static_cast<double>(config_.no_progress.count()) / 1e3, last));
+    }
     return peer_error(
         peer,
         fmt::format("no {} from rank {} for {:.1f} s (limit no_progress_seconds); it is alive, but "
@@ -35,6 +43,7 @@ Status Waiter::until(Signal& signal, std::uint64_t at_least, int peer, std::stri
     return {};
   }
   const std::int64_t begin = now_ns();
+  liveness_->show_wait(peer);
   const Deadline deadline(config_.no_progress);
   Status status;
   for (int spin = 0; spin < config_.spins && !ready(); ++spin) {
@@ -47,6 +56,9 @@ Status Waiter::until(Signal& signal, std::uint64_t at_least, int peer, std::stri
     }
   }
   waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
+  if (status) {
+    liveness_->show_no_wait();
+  }
   return status;
 }
 
@@ -55,6 +67,7 @@ Status Waiter::until(const std::function<bool()>& ready, int peer, std::string_v
     return {};
   }
   const std::int64_t begin = now_ns();
+  liveness_->show_wait(peer);
   const Deadline deadline(config_.no_progress);
   Deadline look(config_.slice);
   Status status;
@@ -69,6 +82,9 @@ Status Waiter::until(const std::function<bool()>& ready, int peer, std::string_v
     ::sched_yield();
   }
   waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
+  if (status) {
+    liveness_->show_no_wait();
+  }
   return status;
 }
 

@@ -23,7 +23,7 @@ struct WaitConfig {
 class Waiter {
  public:
   /// `interrupted` is asked once a slice; true ends the wait with an operation error. May be empty.
-  Waiter(const Liveness* liveness, WaitConfig config, std::function<bool()> interrupted)
+  Waiter(Liveness* liveness, WaitConfig config, std::function<bool()> interrupted)
       : liveness_(liveness), config_(config), interrupted_(std::move(interrupted)) {}
 
   Status until(Signal& signal, std::uint64_t at_least, int peer, std::string_view what);
@@ -39,7 +39,7 @@ class Waiter {
   Status give_up(int peer, std::string_view what, Deadline deadline,
                  const std::function<bool()>& ready) const;
 
-  const Liveness* liveness_;
+  Liveness* liveness_;
   WaitConfig config_;
   std::function<bool()> interrupted_;
   std::atomic<std::int64_t> waited_ns_ = 0;

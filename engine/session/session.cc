@@ -208,9 +208,12 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
   digest.in_step = in_step;
   digest.weight = weight;
   digest.plan = plan;
-  const Status status = traced("publish", -1, bytes, [&] {
-    return config_.mode == Mode::lockstep ? agree(digest)
-                                          : publish(on_demand(), digest, sources, dirty_);
+  const Status status = traced("publish", -1, bytes, [&]() -> Status {
+    if (config_.mode != Mode::lockstep) {
+      return publish(on_demand(), digest, sources, dirty_);
+    }
+    HEADRACE_TRY(lockstep_->enter_bracket());
+    return agree(digest);
   });
   if (!status) {
     return status.error();
@@ -279,12 +282,16 @@ Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
   const BracketRecord record{
       .digest = digest_, .pushes_sent = 0, .loss_sum = loss_sum, .weight = weight, .flags = flags};
   phase_ = digest_.kind == BracketKind::minibatch ? Phase::finished : Phase::idle;
-  if (config_.mode == Mode::lockstep) {
-    record_ = record;
-    return {};
-  }
-  return traced("finish", -1, 0,
-                [&] { return headrace::finish(on_demand(), record, touched_, sent_); });
+  return traced("finish", -1, 0, [&]() -> Status {
+    if (digest_.in_step) {
+      HEADRACE_TRY(lockstep_->leave_bracket());
+    }
+    if (config_.mode == Mode::lockstep) {
+      record_ = record;
+      return {};
+    }
+    return headrace::finish(on_demand(), record, touched_, sent_);
+  });
 }
 
 Result<Settlement> Session::settle() {
@@ -349,6 +356,7 @@ void Session::close() {
     counters_.wait_ns = transport_->waiter().waited_ns();
     lockstep_.reset();
     transport_.reset();
+    memory_owner_.reset();
   }
 }
 

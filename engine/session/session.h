@@ -81,12 +81,13 @@ class Session {
                     std::span<void* const> landings);
   /// Writes `alpha` times the sum over all ranks of this rank's real rows of each gradient to
   /// `output`, packed in fp32 as the plan's map says for accumulators, or adds it. The same
-  /// parameters on every rank.
+  /// parameters on every rank, and the same answer to whether the caller goes on adding to
+  /// gradients of earlier calls.
   Status reduce_scatter(std::size_t group, std::span<const GradientSource> gradients, float* output,
-                        float alpha, bool accumulate);
+                        float alpha, bool accumulate, bool earlier = false);
   /// Where the shards of an adopted group lie: R_p * K_p items in the gather dtype, zero at first.
   Result<std::byte*> resident(std::size_t group, std::size_t parameter);
-  /// Keeps such shards mapped, longer than the session.
+  /// Keeps such shards mapped, longer than the session; null once that is closed.
   std::shared_ptr<const void> memory_owner() const { return memory_owner_; }
 
   /// Ends the session here and at every peer.

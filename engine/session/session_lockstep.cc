@@ -83,7 +83,7 @@ Status Session::all_gather(std::size_t group, std::span<const ShardSource> shard
 }
 
 Status Session::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
-                               float* output, float alpha, bool accumulate) {
+                               float* output, float alpha, bool accumulate, bool earlier) {
   HEADRACE_TRY(require_lockstep(group, "reduce_scatter"));
   const AddressMap& map = plan_.map(group);
   std::uint64_t bytes = 0;
@@ -105,7 +105,7 @@ Status Session::reduce_scatter(std::size_t group, std::span<const GradientSource
   counters_.push_bytes += bytes;
   counters_.pushes += 1;
   return traced("reduce_scatter", static_cast<int>(group), bytes, [&] {
-    return lockstep_->reduce_scatter(group, gradients, output, alpha, accumulate);
+    return lockstep_->reduce_scatter(group, gradients, output, alpha, accumulate, earlier);
   });
 }
 

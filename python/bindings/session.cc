@@ -247,11 +247,12 @@ void bind_class(nb::module_& module) {
       .def(
           "reduce_scatter",
           [](Session& session, std::size_t group, const std::vector<GradientSource>& gradients,
-             std::uintptr_t output, float alpha, bool accumulate) {
+             std::uintptr_t output, float alpha, bool accumulate, bool earlier) {
             unwrap(session.reduce_scatter(group, gradients, reinterpret_cast<float*>(output), alpha,
-                                          accumulate));
+                                          accumulate, earlier));
           },
-          "group"_a, "gradients"_a, "output"_a, "alpha"_a, "accumulate"_a = false, ReleaseGil())
+          "group"_a, "gradients"_a, "output"_a, "alpha"_a, "accumulate"_a = false,
+          "earlier"_a = false, ReleaseGil())
       .def("resident", &resident, "group"_a)
       .def("packed_offsets", &packed_offsets, "group"_a)
       .def(

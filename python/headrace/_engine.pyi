@@ -155,10 +155,12 @@ class Session:
         output: int,
         alpha: float,
         accumulate: bool = False,
+        earlier: bool = False,
     ) -> None:
         """In lockstep: writes alpha times the sum over all ranks of this rank's rows of each
         gradient to `output` (packed_elements fp32, parameter p at packed_offsets[p]), or adds
-        it. Every rank gives the same parameters. Gradients are free after."""
+        it. Every rank gives the same parameters, and the same answer to whether the caller goes
+        on adding to gradients of earlier calls. Gradients are free after."""
 
     def resident(self, group: int) -> list[object]:
         """Where an adopted group's shards lie, padded: one array of bytes (DLPack) a parameter,

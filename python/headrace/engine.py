@@ -1,7 +1,9 @@
 """One attached model: its brackets, its backward, its reports."""
 
+import os
 import sys
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -32,7 +34,8 @@ _no_outcome = Outcome(scale=1.0, loss=None, tokens=None, samples=None, flagged=F
 class Engine:
     """Made by headrace.attach; brackets are entered in the same order on every rank.
 
-    One caller at a time. After a failure (here or on a peer) every call but `detach` raises.
+    One caller at a time. After a failure (here or on a peer) every call but `detach` raises. Keep
+    it for as long as the model trains: one that is dropped is detached.
     """
 
     def __init__(
@@ -44,23 +47,25 @@ class Engine:
         mode: Mode = Mode.on_demand,
         residence: str = "in-place",
     ) -> None:
+        self._attached = False
         self._model = model
         self._session = session
         self._hooks = hooks
         self._mode = mode
+        self._process = os.getpid()
         self._lockstep: Lockstep | None = None
         self._in_step = mode is not Mode.on_demand  # of the open bracket; lockstep needs none
         self._kind: BracketKind | None = None  # of the open bracket
         self._account = LossAccount()
         self._own_backward = False
         self._failure = ""
-        self._attached = True
         self._report: Report | None = None
         self._brackets: deque[dict[str, Any]] = deque(maxlen=trace_events)
         if mode is not Mode.on_demand:
             self._lockstep = Lockstep(model, session, residence, adopt=mode is Mode.lockstep)
         model.gather_whole_shards()
         hooks.attach(model.groups, self)
+        self._attached = True
         # Runs at the end of this process, of a multiprocessing child too, but not of a fork of it.
         self._at_exit = Finalize(
             None, _leave_at_exit, (weakref.ref(self),), exitpriority=_exit_priority
@@ -184,6 +189,8 @@ class Engine:
         using the engine get an error that names this rank."""
         if not self._attached:
             return
+        if os.getpid() != self._process:
+            raise OperationError("detach in a forked child: only the process that attached may")
         if self._kind is not None:
             raise OperationError("detach inside a bracket: leave it first")
         self._attached = False
@@ -194,6 +201,20 @@ class Engine:
             self._lockstep.leave()
         self._model.restore_post_forward_meshes()
         self._session.close()
+
+    def __del__(self) -> None:
+        """An engine that is dropped is detached, so that its model stays usable and peers learn of
+        it; a process that ends is dealt with elsewhere."""
+        if not self._attached or sys.is_finalizing() or os.getpid() != self._process:
+            return
+        warnings.warn(
+            "an attached engine was dropped, which detaches it: keep it for as long as the model "
+            "trains, or call its detach()",
+            ResourceWarning,
+            stacklevel=2,
+        )
+        self._kind = None
+        self.detach()
 
     # -- called by FSDP2's replaced functions
 

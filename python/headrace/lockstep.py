@@ -36,6 +36,8 @@ class Lockstep:
 
     def all_gather(self, group: int, addresses: list[int]) -> None:
         params = self._model.groups[group].fsdp_params
+        for param in params:
+            self._model.check_shard(param)
         residence = self._residences[group]
         if residence is not None:
             residence.adopt()
@@ -65,14 +67,19 @@ class Lockstep:
         # Between blocks and in pad rows nothing is written; who reads the whole must find zeros.
         packed = torch.zeros(elements) if whole or alpha == 0 else torch.empty(elements)
         sources = [GradientSource(i, g.data_ptr(), dtypes[g.dtype]) for i, g in readable]
-        self._session.reduce_scatter(group, sources, packed.data_ptr(), alpha)
+        params = [param_group.fsdp_params[i] for i in indices]
+        # A rank that steps its optimizer earlier than its peers has no gradients where they do.
+        earlier = request.partial is not None or any(
+            param.sharded_param.grad is not None for param in params
+        )
+        self._session.reduce_scatter(group, sources, packed.data_ptr(), alpha, earlier=earlier)
         del readable
         landings.vacate(param_group, gradients)
         if alpha == 0:
             packed.zero_()
         offsets = self._session.packed_offsets(group)
         return reduction.finish(
-            [param_group.fsdp_params[i] for i in indices],
+            params,
             [offsets[i] for i in indices],
             packed,
             request,
@@ -84,6 +91,7 @@ class Lockstep:
         for residence in self._residences:
             if residence is not None:
                 residence.leave()
+        self._residences = []
 
 
 def _residence(model: ShardedModel, session: Session, group: int) -> Residence:

@@ -154,7 +154,7 @@ class Caller {
       sources.push_back({.parameter = p, .address = memory.back().data(), .dtype = dtype});
     }
     const Status status =
-        lockstep_->reduce_scatter(group, sources, output.data(), alpha, accumulate);
+        lockstep_->reduce_scatter(group, sources, output.data(), alpha, accumulate, accumulate);
     EXPECT_TRUE(status) << status.error().describe();
     for (std::size_t p = 0; status && p < parameters.size(); ++p) {
       const std::size_t first = map.first_element(p, rank_);
@@ -332,7 +332,8 @@ TEST_P(LockstepTest, parameters_without_a_gradient_stay_as_they_are) {
     std::vector<float> output(map.accumulator_bytes() / sizeof(float), -7.0F);
     for (int round = 0; round < 2; ++round) {
       const GradientSource source{.parameter = 2, .address = ones.data()};
-      ASSERT_TRUE(caller.lockstep().reduce_scatter(0, {&source, 1}, output.data(), 1.0F, false));
+      ASSERT_TRUE(
+          caller.lockstep().reduce_scatter(0, {&source, 1}, output.data(), 1.0F, false, false));
       for (const std::size_t p : {std::size_t{0}, std::size_t{2}, std::size_t{3}}) {
         const float* rows = output.data() + map.accumulator_offset(p) / sizeof(float);
         for (std::size_t i = 0; i < map.shard_elements(p, self.rank); ++i) {
@@ -359,7 +360,8 @@ TEST_P(LockstepTest, infinities_and_nans_reach_the_output) {
     values[2] = self.rank == 0 ? std::nanf("") : 1.0F;
     std::vector<float> output(map.accumulator_bytes() / sizeof(float));
     const GradientSource source{.parameter = 2, .address = values.data()};
-    ASSERT_TRUE(caller.lockstep().reduce_scatter(1, {&source, 1}, output.data(), 1.0F, false));
+    ASSERT_TRUE(
+        caller.lockstep().reduce_scatter(1, {&source, 1}, output.data(), 1.0F, false, false));
     if (self.rank == 0) {
       const float* rows = output.data() + map.accumulator_offset(2) / sizeof(float);
       EXPECT_EQ(rows[0], inf);

@@ -8,7 +8,8 @@ namespace headrace {
 
 enum class LaneOperation { get, put, accumulate, signal };
 
-/// What becomes of one operation on one lane.
+/// What becomes of one operation on one lane. A read is complete only with its data: one that would
+/// not happen ends in a peer error, as its time-out would, and it is never reordered.
 struct Fault {
   enum class Kind {
     none,

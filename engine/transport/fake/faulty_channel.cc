@@ -1,5 +1,7 @@
 #include "transport/fake/faulty_channel.h"
 
+#include <fmt/format.h>
+
 #include <thread>
 #include <utility>
 #include <vector>
@@ -18,8 +20,11 @@ Status FaultyChannel::apply(LaneOperation operation, const std::function<Status(
       stopped_ = true;
       return {};
     case Fault::Kind::reorder:
-      held_ = run;
-      return {};
+      if (operation != LaneOperation::get) {
+        held_ = run;
+        return {};
+      }
+      break;
     case Fault::Kind::delay:
       std::this_thread::sleep_for(fault.delay);
       break;
@@ -34,10 +39,15 @@ Status FaultyChannel::apply(LaneOperation operation, const std::function<Status(
 }
 
 Status FaultyChannel::get(Stream& stream, std::span<const Piece> pieces) {
-  return apply(LaneOperation::get,
-               [this, &stream, pieces = std::vector(pieces.begin(), pieces.end())] {
-                 return channel_->get(stream, pieces);
-               });
+  bool happened = false;
+  const Status status = apply(LaneOperation::get, [&] {
+    happened = true;
+    return channel_->get(stream, pieces);
+  });
+  if (status && !happened) {
+    return peer_error(peer(), fmt::format("a read from rank {} did not complete", peer()));
+  }
+  return status;
 }
 
 Status FaultyChannel::put(Stream& stream, std::span<const Piece> pieces) {

@@ -252,16 +252,22 @@ class ShardedModel:
                     f"{name} is {what} in {dtype}: headrace carries float32 and bfloat16; "
                     "set param_dtype or convert the model before fully_shard"
                 )
-        if sharded.dtype != param.orig_dtype:
+        self.check_shard(param)
+
+    def check_shard(self, param: FSDPParam) -> None:
+        """That the shard is of the dtype and size that it was attached with: cheap enough for every
+        use."""
+        dtype, elements = param.sharded_param.dtype, param._sharded_param_data.numel()
+        if dtype != param.orig_dtype:
             raise OperationError(
-                f"{name} was {param.orig_dtype} when FSDP2 initialised and is now {sharded.dtype}: "
-                "convert the model before fully_shard, not after"
+                f"parameter '{self.parameter_name(param)}' was {param.orig_dtype} when FSDP2 "
+                f"initialised and is now {dtype}: convert the model before fully_shard, not after"
             )
-        if param._sharded_param_data.numel() != param.padded_sharded_param_size.numel():
+        expected = param.padded_sharded_param_size.numel()
+        if elements != expected:
             raise OperationError(
-                f"{name} changed its shard's size from {param.padded_sharded_param_size.numel()} "
-                f"to {param._sharded_param_data.numel()} elements: load a state dict of the same "
-                "model"
+                f"parameter '{self.parameter_name(param)}' changed its shard's size from "
+                f"{expected} to {elements} elements: load a state dict of the same model"
             )
 
     # -- shards

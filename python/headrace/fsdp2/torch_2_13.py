@@ -5,6 +5,7 @@ in _fsdp_param_group (the reduce-scatter). FSDP2's own hooks, storage, prefetch 
 gradient accumulation stay in place. A group that is not attached takes the stock path untouched.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
@@ -52,7 +53,7 @@ class Traffic(Protocol):
 
 
 class _Place(NamedTuple):
-    traffic: Traffic
+    traffic: "weakref.ref[Traffic]"
     group: int
     parameters: dict[FSDPParam, int]  # index in the group
 
@@ -96,12 +97,13 @@ def is_attached(group: FSDPParamGroup) -> bool:
 
 
 def attach(groups: Sequence[FSDPParamGroup], traffic: Traffic) -> None:
-    """Routes the groups through `traffic`; the first attach of the process installs the patches."""
+    """Routes the groups through `traffic`, which must be detached before it goes; the first attach
+    of the process installs the patches."""
     if not _places:
         _install()
     for index, group in enumerate(groups):
         parameters = {param: i for i, param in enumerate(group.fsdp_params)}
-        _places[group] = _Place(traffic, index, parameters)
+        _places[group] = _Place(weakref.ref(traffic), index, parameters)
         for param in group.fsdp_params:
             _owners[param] = group
 
@@ -146,12 +148,12 @@ def _unshard(self: FSDPParamGroup, async_op: bool = False) -> None:
         return _stock["unshard"](self, async_op)
     in_backward = self._training_state == TrainingState.PRE_BACKWARD
     if in_backward:
-        place.traffic.backward_started()
+        place.traffic().backward_started()
     if self._all_gather_result is not None or self.is_unsharded:
         return None
     if in_backward and not self.unshard_in_backward:
         return None
-    place.traffic.require_open(place.group)
+    place.traffic().require_open(place.group)
     self._all_gather_result = _fsdp_collectives.AllGatherResult(
         all_gather_output=self._all_gather_output,
         all_gather_event=None,
@@ -171,7 +173,7 @@ def _wait_for_unshard(self: FSDPParamGroup) -> None:
     if self._all_gather_result is None:
         return None
     # Written by address: version counters stay as they are, as with the stock copy-out.
-    place.traffic.gather(place.group, landings.allocate(self))
+    place.traffic().gather(place.group, landings.allocate(self))
     with torch.inference_mode(False):
         for param in self.fsdp_params:
             param.init_unsharded_param()
@@ -230,5 +232,5 @@ def _foreach_reduce(
         partial_reduce_output,
         all_reduce_hook,
     )
-    partial = place.traffic.reduce(place.group, gradients, reduction)
+    partial = place.traffic().reduce(place.group, gradients, reduction)
     return (None, None, reduce_scatter_stream, None, None, None, partial)

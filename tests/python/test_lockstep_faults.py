@@ -1,0 +1,474 @@
+"""What lockstep mode does when a rank dies, raises, leaves or runs something else, and what becomes
+of shards in the arena whatever the loop does to engine and model."""
+
+import copy
+import gc
+import io
+import os
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import headrace
+import pytest
+import torch
+import torch.nn as nn
+from headrace.errors import HeadraceError, OperationError
+from support.faults import (
+    Flags,
+    Seen,
+    assert_named,
+    assert_nothing_remains,
+    held_by,
+    is_gone,
+    kill_self_soon,
+    limit_seconds,
+    loader_of,
+)
+from support.models import decoder, loss_sum, samples, shard
+from support.ranks import RankPools, Ranks
+
+_world = 3
+_victim = 1
+_soon_seconds = 5.0
+
+data = samples(48)
+
+
+def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {n: p.detach().full_tensor().clone() for n, p in model.named_parameters()}
+
+
+def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+class Loop:
+    """An unchanged loop."""
+
+    def __init__(self, model: nn.Module, rank: int, world: int) -> None:
+        self.model, self.rank, self.world = model, rank, world
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        self.number = 0
+
+    def microbatch(self) -> None:
+        loss_sum(self.model, data[(self.number * self.world + self.rank) % len(data)]).backward()
+        self.number += 1
+
+    def end_step(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def steps(self, count: int) -> None:
+        for _ in range(count):
+            self.microbatch()
+            self.end_step()
+
+
+# -- a rank that is killed, stopped, raises or leaves, with data-loader workers alive
+
+
+def spring(where: str, loop: Loop, flags: Flags) -> None:
+    """Prepares the victim's fault."""
+
+    def strike(*_: object) -> None:
+        if where == "stopped":
+            flags.set("there")
+            time.sleep(limit_seconds)
+        if where == "raises":
+            raise MemoryError("no room for sample 7")
+        flags.set("there")
+        if where == "call":
+            kill_self_soon()
+        else:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    if where in ("forward", "stopped", "raises"):
+        loop.model.blocks[1].register_forward_hook(strike)
+    elif where == "backward":
+        loop.model.blocks[1].register_full_backward_hook(strike)
+    elif where == "optimizer":
+        loop.optimizer.register_step_pre_hook(strike)
+    elif where == "call":
+        loop.model.blocks[0].register_forward_pre_hook(strike)
+
+
+def train(
+    rank: int, world: int, folder: Path, where: str, sizes: dict[str, int], settings: dict[str, Any]
+) -> Seen:
+    flags, seen = Flags(folder), Seen()
+    before = held_by(os.getpid())
+    model = shard(decoder(**sizes))
+    engine = headrace.attach(model, mode="lockstep", **settings)
+    loader = loader_of(data[rank::world])
+    seen.workers = [process.pid for process in loader._workers]
+    (folder / f"workers.{rank}").write_text(" ".join(map(str, seen.workers)))
+    loop = Loop(model, rank, world)
+    try:
+        for number in range(4):
+            if number == 1 and rank == _victim:
+                spring(where, loop, flags)
+                if where == "leaves":
+                    break
+            loss_sum(model, next(loader)).backward()
+            loop.end_step()
+    except Exception as error:
+        seen.kind, seen.text = type(error).__name__, str(error)
+        seen.rank, seen.at = getattr(error, "rank", -1), time.monotonic()
+    for pid in seen.workers:
+        assert not is_gone(pid)
+        seen.kept += [f"worker: {what}" for what in held_by(pid) if "headrace" in what]
+    engine.detach()
+    del loader
+    seen.kept += sorted(set(held_by(os.getpid())) - set(before))
+    return seen
+
+
+@pytest.mark.parametrize("where", ["forward", "backward", "optimizer", "call"])
+def test_a_killed_rank_is_named_and_nothing_remains(tmp_path: Path, where: str) -> None:
+    sizes = {"width": 512, "blocks": 2} if where == "call" else {}
+    with Ranks(_world) as ranks:
+        ranks.start(train, tmp_path, where, sizes, {})
+        since = Flags(tmp_path).wait("there")
+        found = ranks.outcomes(limit=limit_seconds)
+        assert found[_victim].exit_code == -signal.SIGKILL
+        for rank in (0, 2):
+            assert_named(found[rank], _victim, since, "rank 1 died")
+        assert_nothing_remains(ranks, tmp_path)
+
+
+def test_a_stopped_rank_is_named_after_the_limit_and_not_before(tmp_path: Path) -> None:
+    silence = 3.0
+    with Ranks(_world) as ranks:
+        ranks.start(train, tmp_path, "stopped", {}, {"silence_seconds": silence})
+        Flags(tmp_path).wait("there")
+        time.sleep(0.2)
+        since = time.monotonic()
+        ranks.signal(_victim, signal.SIGSTOP)
+        for outcome in ranks.outcomes(limit=limit_seconds, ranks=[0, 2]):
+            # The last heartbeat seen may be one look (50 ms) older than the signal.
+            assert_named(outcome, _victim, since, "rank 1 is silent", earliest=silence - 0.1)
+        assert_nothing_remains(ranks, tmp_path)
+
+
+@pytest.mark.parametrize("where", ["raises", "leaves"])
+def test_a_rank_that_raises_or_leaves_early_is_named(tmp_path: Path, where: str) -> None:
+    since = time.monotonic()
+    with Ranks(_world) as ranks:
+        ranks.start(train, tmp_path, where, {}, {})
+        found = ranks.outcomes(limit=limit_seconds)
+        assert found[_victim].value is not None, found[_victim].traceback
+        assert found[_victim].value.kind == ("MemoryError" if where == "raises" else "")
+        assert found[_victim].value.kept == []
+        for rank in (0, 2):
+            assert_named(found[rank], _victim, since, "rank 1 left")
+        assert_nothing_remains(ranks, tmp_path)
+
+
+# -- an exception that ends a loop without brackets
+
+
+def loop_that_fails(rank: int, world: int) -> None:
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep")
+    loop = Loop(model, rank, world)
+    loop.steps(2)
+    if rank == _victim:
+        raise MemoryError("no room for sample 7")
+    loop.steps(2)
+    engine.detach()
+
+
+def raise_and_train_on(rank: int, world: int) -> tuple[str, int, float]:
+    begin = time.monotonic()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)  # that an attached engine was dropped
+            loop_that_fails(rank, world)
+    except MemoryError:
+        pass  # the traceback held the engine until here
+    except HeadraceError as error:
+        return str(error), getattr(error, "rank", -1), time.monotonic() - begin
+    time.sleep(2 * _soon_seconds)  # the process lives on
+    return "", -1, 0.0
+
+
+def test_a_loop_that_an_exception_ends_is_named_though_its_process_lives(pools: RankPools) -> None:
+    survivor, _ = pools.run(2, raise_and_train_on)
+    text, rank, seconds = survivor
+    assert "rank 1 left" in text and rank == _victim
+    assert seconds < _soon_seconds
+
+
+# -- ranks that run different things
+
+
+def message_of(engine: headrace.Engine, body: Callable[[], None]) -> tuple[str, float]:
+    begin = time.monotonic()
+    try:
+        body()
+    except HeadraceError as error:
+        return str(error), time.monotonic() - begin
+    finally:
+        engine.detach()
+    return "", time.monotonic() - begin
+
+
+def other_microbatches(rank: int, world: int, residence: str) -> tuple[str, float]:
+    """Rank 0 accumulates two microbatches a step and rank 1 one."""
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep", residence=residence)
+    loop = Loop(model, rank, world)
+
+    def body() -> None:
+        loop.steps(2)
+        for _ in range(4):
+            for _ in range(2 - rank):
+                loop.microbatch()
+            loop.end_step()
+
+    return message_of(engine, body)
+
+
+@pytest.mark.parametrize("residence", ["in-place", "slot-reuse"])
+def test_other_numbers_of_microbatches_between_steps_are_an_error(
+    pools: RankPools, residence: str
+) -> None:
+    for text, seconds in pools.run(2, other_microbatches, residence):
+        assert "number of microbatches" in text
+        assert seconds < _soon_seconds
+
+
+def other_microbatches_in_a_bracket(
+    rank: int, world: int, mode: str, evaluation: bool
+) -> tuple[str, float]:
+    model = shard(decoder())
+    engine = headrace.attach(model, mode=mode)
+
+    def body() -> None:
+        for counts in ((1, 1), (2, 1)):
+            with torch.set_grad_enabled(not evaluation):
+                if evaluation:
+                    with engine.evaluation(mode="lockstep"):
+                        for _ in range(counts[rank]):
+                            model(data[rank][None])
+                else:
+                    with engine.minibatch(samples=2, mode="lockstep"):
+                        for _ in range(counts[rank]):
+                            engine.backward(loss_sum(model, data[rank]))
+
+    return message_of(engine, body)
+
+
+@pytest.mark.parametrize("evaluation", [False, True])
+@pytest.mark.parametrize("mode", ["lockstep", "auto"])
+def test_other_numbers_of_microbatches_in_a_bracket_are_an_error(
+    pools: RankPools, mode: str, evaluation: bool
+) -> None:
+    for text, seconds in pools.run(2, other_microbatches_in_a_bracket, mode, evaluation):
+        assert "rank 1 is leaving its bracket where rank 0" in text or (
+            "rank 0 is in an all-gather" in text and "where rank 1 is leaving its bracket" in text
+        )
+        assert seconds < _soon_seconds
+
+
+def bracket_or_not(rank: int, world: int) -> tuple[str, float]:
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep")
+
+    def body() -> None:
+        if rank == 0:
+            loss_sum(model, data[0]).backward()
+        else:
+            with engine.minibatch(samples=2):
+                engine.backward(loss_sum(model, data[1]))
+
+    return message_of(engine, body)
+
+
+def test_a_bracket_on_one_rank_alone_is_an_error(pools: RankPools) -> None:
+    for text, seconds in pools.run(2, bracket_or_not):
+        assert "entering a bracket" in text and "all-gather" in text
+        assert seconds < _soon_seconds
+
+
+def other_parameters(rank: int, world: int) -> tuple[str, float]:
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep")
+    if rank == 1:
+        model.blocks[1].up.bias.requires_grad_(False)
+    return message_of(engine, lambda: Loop(model, rank, world).steps(1))
+
+
+def test_other_parameters_with_a_gradient_are_an_error(pools: RankPools) -> None:
+    for text, seconds in pools.run(2, other_parameters):
+        assert "same parameters" in text and "blocks.1" in text
+        assert seconds < _soon_seconds
+
+
+# -- shards in the arena
+
+
+@contextmanager
+def dropped_engine_warns() -> Iterator[None]:
+    with pytest.warns(ResourceWarning, match="dropped"):
+        yield
+        gc.collect()
+
+
+def dropped(rank: int, world: int) -> None:
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep")
+    Loop(model, rank, world).steps(1)
+    local = model.blocks[0].up.weight._local_tensor
+    before = local.clone()
+    with dropped_engine_warns():
+        del engine
+    assert torch.equal(local, before)  # a reference to the arena outlives the engine
+    local.add_(1)
+    assert torch.equal(model.blocks[0].up.weight._local_tensor, before)
+    with torch.no_grad():
+        for param in model.parameters():
+            param.mul_(0.5)
+    Loop(model, rank, world).steps(1)  # stock
+    engine = headrace.attach(model, mode="lockstep")
+    Loop(model, rank, world).steps(1)
+    engine.detach()
+
+
+def test_a_dropped_engine_leaves_a_model_that_can_be_attached_again(pools: RankPools) -> None:
+    pools.run(2, dropped)
+
+
+def dropped_with_its_model(rank: int, world: int) -> int:
+    def once() -> None:
+        model = shard(decoder())
+        engine = headrace.attach(model, mode="lockstep")
+        Loop(model, rank, world).steps(1)
+        with dropped_engine_warns():
+            del engine, model
+
+    once()
+    gc.collect()
+    before = set(held_by(os.getpid()))
+    for _ in range(3):
+        once()
+    gc.collect()
+    return len(set(held_by(os.getpid())) - before)
+
+
+def test_a_dropped_engine_and_model_leave_nothing(pools: RankPools) -> None:
+    assert pools.run(2, dropped_with_its_model) == [0, 0]
+
+
+def attach_again_and_again(rank: int, world: int) -> None:
+    def run(modes: list[str | None]) -> dict[str, torch.Tensor]:
+        model = shard(decoder())
+        loop = Loop(model, rank, world)
+        for mode in modes:
+            engine = headrace.attach(model, mode=mode) if mode else None
+            if mode == "on-demand":
+                for _ in range(2):
+                    with engine.minibatch():
+                        loop.microbatch()
+                    loop.end_step()
+            else:
+                loop.steps(2)
+            if engine:
+                engine.detach()
+                engine.detach()
+                with pytest.raises(OperationError, match="detached"):
+                    engine.minibatch().__enter__()
+        return parameters_of(model)
+
+    assert_equal(run(["lockstep", "on-demand", "auto", "lockstep", None]), run([None] * 5))
+
+
+def test_modes_follow_each_other_in_one_process(pools: RankPools) -> None:
+    pools.run(2, attach_again_and_again)
+
+
+def copies(rank: int, world: int) -> None:
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep")
+    loop = Loop(model, rank, world)
+    loop.steps(1)
+    kept = parameters_of(model)
+    copied = {n: copy.deepcopy(p) for n, p in model.named_parameters()}
+    arena = {p._local_tensor.data_ptr() for p in model.parameters() if p._local_tensor.numel()}
+    for param in copied.values():
+        assert param._local_tensor.data_ptr() not in arena
+        with torch.no_grad():
+            param.zero_()
+    assert_equal(parameters_of(model), kept)
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    loop.steps(1)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert_equal({n: p.full_tensor() for n, p in loaded.items()}, kept)
+    model.load_state_dict(loaded)
+    assert_equal(parameters_of(model), kept)
+    assert arena == {
+        p._local_tensor.data_ptr() for p in model.parameters() if p._local_tensor.numel()
+    }
+    engine.detach()
+    with torch.no_grad():
+        for param in model.parameters():
+            param.add_(1)
+    assert_equal({n: p.full_tensor() for n, p in loaded.items()}, kept)
+
+
+def test_copies_and_saved_state_are_whole_and_apart(pools: RankPools) -> None:
+    pools.run(2, copies)
+
+
+def converted(rank: int, world: int, mode: str) -> str:
+    model = shard(decoder())
+    engine = headrace.attach(model, mode=mode)
+    Loop(model, rank, world).steps(1)
+    model.to(torch.bfloat16)
+    with pytest.raises(OperationError) as caught:
+        loss_sum(model, data[rank]).backward()
+    engine.detach()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["lockstep", "auto"])
+def test_a_model_converted_after_attach_is_a_clear_error(pools: RankPools, mode: str) -> None:
+    for text in pools.run(2, converted, mode):
+        assert "convert the model before fully_shard" in text
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def many_steps(rank: int, world: int, residence: str) -> tuple[int, int]:
+    """Growth of resident memory and of open descriptors over 200 steps after a warm-up."""
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep", residence=residence)
+    loop = Loop(model, rank, world)
+    loop.steps(40)
+    engine.timeline()
+    gc.collect()
+    memory, descriptors = resident_bytes(), len(os.listdir("/proc/self/fd"))
+    loop.steps(200)
+    engine.timeline()
+    gc.collect()
+    grown = resident_bytes() - memory, len(os.listdir("/proc/self/fd")) - descriptors
+    engine.detach()
+    return grown
+
+
+@pytest.mark.parametrize("residence", ["in-place", "slot-reuse"])
+def test_nothing_grows_over_two_hundred_steps(pools: RankPools, residence: str) -> None:
+    for memory, descriptors in pools.run(2, many_steps, residence, limit=100):
+        assert memory < 8 << 20
+        assert descriptors == 0
