@@ -91,8 +91,10 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
   OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate);
   std::optional<LockstepPlan> lockstep_plan;
   if (config.mode != Mode::on_demand) {
+    // Lockstep alone needs nothing of the on-demand arena but the liveness page.
+    const std::size_t begin = config.mode == Mode::lockstep ? k_page : plan.bytes();
     HEADRACE_TRY_ASSIGN(lockstep_plan,
-                        LockstepPlan::make(topology, plan.model(), config.lockstep, plan.bytes()));
+                        LockstepPlan::make(topology, plan.model(), config.lockstep, begin));
   }
   const TransportConfig transport_config{
       .identity = {.rank = config.rank,

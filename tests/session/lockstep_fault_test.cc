@@ -505,6 +505,20 @@ TEST_P(LockstepDivergenceTest, one_call_fewer) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, LockstepDivergenceTest, ::testing::ValuesIn(k_worlds), world_name);
 
+TEST(LockstepArenaTest, holds_nothing_of_on_demand) {
+  run_ranks({.backend = Backend::fake, .world_size = 2}, [](const Rank& self) {
+    const World world{2, 2};
+    const SessionConfig config = config_of(world);
+    const ModelSpec model = model_of(k_many_rows);
+    const auto session = connect(self, model, config);
+    ASSERT_TRUE(session) << session.error().describe();
+    const auto plan =
+        LockstepPlan::make(Topology::make(1, 2).value(), model, config.lockstep, k_page).value();
+    EXPECT_EQ((*session)->counters().arena_bytes, plan.end());
+    (*session)->close();
+  });
+}
+
 TEST(LockstepOperationErrorTest, leaves_the_session_usable) {
   for (const Backend backend : backends()) {
     run_ranks({.backend = backend, .world_size = 3}, [](const Rank& self) {
