@@ -1,10 +1,38 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "bench.h"
 #include "info.h"
 #include "plan.h"
+
+namespace {
+
+/// The deepest sub-command that was given.
+const CLI::App* given(const CLI::App* app) {
+  const auto chosen = app->get_subcommands();
+  return chosen.empty() ? app : given(chosen.front());
+}
+
+/// Names what was given in place of a sub-command; CLI11 says only that one is missing.
+int report(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* last = given(&app);
+  const auto extras = last->remaining();
+  const auto known = last->get_subcommands([](const CLI::App*) { return true; });
+  if (extras.empty() || known.empty() || error.get_exit_code() == 0) {
+    return app.exit(error);
+  }
+  std::string names;
+  for (const CLI::App* command : known) {
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  std::fprintf(stderr, "headrace: unknown sub-command '%s' of %s; there are: %s\n",
+               extras.front().c_str(), last->get_name().c_str(), names.c_str());
+  return error.get_exit_code();
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   try {
@@ -14,7 +42,11 @@ int main(int argc, char** argv) {
     headrace::cli::add_info(app);
     headrace::cli::add_bench(app);
     headrace::cli::add_plan(app);
-    CLI11_PARSE(app, argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+      return report(app, error);
+    }
     return 0;
   } catch (const std::exception& exception) {
     std::fprintf(stderr, "headrace: %s\n", exception.what());

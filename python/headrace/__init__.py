@@ -24,6 +24,10 @@ __all__ = ["Engine", "Report", "__version__", "attach", "data", "errors"]
 _lazy = {"attach": "_attach", "Engine": "engine", "Report": "report"}
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name in _lazy:
         value = getattr(import_module(f"headrace.{_lazy[name]}"), name)

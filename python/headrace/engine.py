@@ -210,7 +210,7 @@ class Engine:
         warnings.warn(
             "an attached engine was dropped, which detaches it: keep it for as long as the model "
             "trains, or call its detach()",
-            ResourceWarning,
+            RuntimeWarning,
             stacklevel=2,
         )
         self._kind = None

@@ -107,3 +107,20 @@ def test_a_wrong_command_line_is_refused_with_a_hint() -> None:
         result = run(*arguments)
         assert result.returncode != 0
         assert "--help" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("inof",), ["'inof'", "info", "bench", "plan"]),
+        (("plan", "chekc"), ["'chekc'", "check", "memory", "show"]),
+        (("bench", "gahter"), ["'gahter'", "gather", "reduce-scatter"]),
+    ],
+)
+def test_an_unknown_sub_command_is_named_beside_those_there_are(
+    arguments: tuple[str, ...], words: list[str]
+) -> None:
+    result = run(*arguments)
+    assert result.returncode != 0
+    for word in words:
+        assert word in result.stderr
