@@ -8,6 +8,7 @@
 #include "plan/all_gather_plan.h"
 #include "plan/program_check.h"
 #include "plan/reduce_scatter_plan.h"
+#include "plan/schedule_check.h"
 
 namespace headrace {
 namespace {
@@ -17,6 +18,28 @@ constexpr bool k_check_programs = false;
 #else
 constexpr bool k_check_programs = true;
 #endif
+
+/// In debug builds: this rank's program by itself; on rank 0 of a world that is small enough for
+/// it, the programs of all ranks together.
+template <class Make>
+Status check_in_debug(const Topology& topology, const GroupSpec& group, CollectiveKind kind,
+                      const ScheduleShape& shape, int rank, const Make& make) {
+  constexpr int k_most_ranks = 8;
+  if (!k_check_programs) {
+    return {};
+  }
+  HEADRACE_TRY_ASSIGN(const RankProgram mine, make(rank));
+  HEADRACE_TRY(program_check(topology, group, kind, shape, rank, mine));
+  if (rank != 0 || topology.world_size() > k_most_ranks) {
+    return {};
+  }
+  Collective collective{.kind = kind, .group = group, .shape = shape};
+  for (int other = 0; other < topology.world_size(); ++other) {
+    HEADRACE_TRY_ASSIGN(RankProgram program, make(other));
+    collective.programs.push_back(std::move(program));
+  }
+  return schedule_check(topology, collective);
+}
 
 }  // namespace
 
@@ -54,10 +77,10 @@ Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Trans
     const AllGatherOptions options = plan->all_gather_options(group);
     const ScheduleShape shape = all_gather_shape(plan->topology(), spec, options);
     RankProgram program = all_gather_program(plan->topology(), spec, options, rank);
-    if (k_check_programs) {
-      HEADRACE_TRY(
-          program_check(plan->topology(), spec, CollectiveKind::all_gather, shape, rank, program));
-    }
+    HEADRACE_TRY(check_in_debug(plan->topology(), spec, CollectiveKind::all_gather, shape, rank,
+                                [&](int other) -> Result<RankProgram> {
+                                  return all_gather_program(plan->topology(), spec, options, other);
+                                }));
     result->gathers_.emplace_back(CollectiveKind::all_gather, shape, std::move(program));
   }
   return result;
@@ -142,10 +165,9 @@ Result<const Program*> Lockstep::reduce_program(std::size_t group,
                       reduce_scatter_shape(plan_->topology(), spec, options));
   HEADRACE_TRY_ASSIGN(RankProgram program,
                       reduce_scatter_program(plan_->topology(), spec, options, rank_));
-  if (k_check_programs) {
-    HEADRACE_TRY(program_check(plan_->topology(), spec, CollectiveKind::reduce_scatter, shape,
-                               rank_, program));
-  }
+  HEADRACE_TRY(check_in_debug(
+      plan_->topology(), spec, CollectiveKind::reduce_scatter, shape, rank_,
+      [&](int other) { return reduce_scatter_program(plan_->topology(), spec, options, other); }));
   const auto [made, inserted] = reductions_.emplace(
       std::pair(group, dtypes), Program(CollectiveKind::reduce_scatter, shape, std::move(program)));
   return &made->second;
@@ -234,7 +256,7 @@ Status Lockstep::compare(int peer, const CallDigest& theirs, const CallDigest& o
 }
 
 Status Lockstep::run(const Program& program, std::size_t group, const Bindings& bindings) {
-  const Status status = run_lanes(program, group, bindings);
+  Status status = run_lanes(program, group, bindings);
   if (!status && !workers_.empty()) {
     // No lane may touch the caller's memory once this has returned.
     for (const auto& worker : workers_) {

@@ -17,9 +17,9 @@ struct WaitConfig {
   Milliseconds no_progress{1'800'000};  ///< longest single wait
 };
 
-/// The one place where a rank waits for another; several threads may. Every wait ends: with the value, or with an error
-/// that names the peer and what was waited for, when any rank fails, when this peer has left, when
-/// the caller is interrupted, or after `no_progress`.
+/// The one place where a rank waits for another; several threads may. Every wait ends: with the
+/// value, or with an error that names the peer and what was waited for, when any rank fails, when
+/// this peer has left, when the caller is interrupted, or after `no_progress`.
 class Waiter {
  public:
   /// `interrupted` is asked once a slice; true ends the wait with an operation error. May be empty.

@@ -40,7 +40,7 @@ Status FaultyChannel::apply(LaneOperation operation, const std::function<Status(
 
 Status FaultyChannel::get(Stream& stream, std::span<const Piece> pieces) {
   bool happened = false;
-  const Status status = apply(LaneOperation::get, [&] {
+  Status status = apply(LaneOperation::get, [&] {
     happened = true;
     return channel_->get(stream, pieces);
   });
