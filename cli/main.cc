@@ -27,7 +27,7 @@ int report(const CLI::App& app, const CLI::ParseError& error) {
   for (const CLI::App* command : known) {
     names += (names.empty() ? "" : ", ") + command->get_name();
   }
-  std::fprintf(stderr, "headrace: unknown sub-command '%s' of %s; there are: %s\n",
+  std::fprintf(stderr, "headrace: unknown sub-command '%s' of %s; there are: %s; see --help\n",
                extras.front().c_str(), last->get_name().c_str(), names.c_str());
   return error.get_exit_code();
 }

@@ -210,7 +210,7 @@ class Engine:
         warnings.warn(
             "an attached engine was dropped, which detaches it: keep it for as long as the model "
             "trains, or call its detach()",
-            RuntimeWarning,
+            ResourceWarning,
             stacklevel=2,
         )
         self._kind = None

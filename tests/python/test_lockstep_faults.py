@@ -189,7 +189,7 @@ def raise_and_train_on(rank: int, world: int) -> tuple[str, int, float]:
     begin = time.monotonic()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that an attached engine was dropped
+            warnings.simplefilter("ignore", ResourceWarning)  # that an attached engine was dropped
             loop_that_fails(rank, world)
     except MemoryError:
         pass  # the traceback held the engine until here
@@ -317,7 +317,7 @@ def test_other_parameters_with_a_gradient_are_an_error(pools: RankPools) -> None
 
 @contextmanager
 def dropped_engine_warns() -> Iterator[None]:
-    with pytest.warns(RuntimeWarning, match="dropped"):
+    with pytest.warns(ResourceWarning, match="dropped"):
         yield
         gc.collect()
 

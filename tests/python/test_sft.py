@@ -315,7 +315,7 @@ def demo_out(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Headrace, lb-mini" in done.stdout
+    assert "Headrace on demand, lb-mini" in done.stdout
     return out
 
 
