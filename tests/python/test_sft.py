@@ -321,7 +321,8 @@ def demo_out(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_demo_writes_every_arm_with_every_figure(demo_out: Path) -> None:
     results = json.loads((demo_out / "demo.json").read_text())
-    assert list(results["arms"]) == ["stock", "none", "lb-micro", "lb-mini", "reference"]
+    arms = ["stock", "lockstep", "none", "lb-micro", "lb-mini", "reference"]
+    assert list(results["arms"]) == arms
     for name, arm in results["arms"].items():
         assert arm["step_ms"] > 0 and arm["tokens_per_s"] > 0 and arm["memory"] > 1e7
         assert len(arm["losses"]) == 3
