@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-Program::Program(CollectiveKind kind_of, const ScheduleShape& shape_of, RankProgram program)
-    : kind(kind_of), shape(shape_of), rank(std::move(program)), awaited(rank.ops.size(), false) {
+Program::Program(CollectiveKind kind_of, RankProgram program)
+    : kind(kind_of), rank(std::move(program)), awaited(rank.ops.size(), false) {
   for (const Op& op : rank.ops) {
     for (const std::uint32_t earlier : op.after) {
       if (rank.ops[earlier].lane != op.lane) {
@@ -21,13 +21,11 @@ Program::Program(CollectiveKind kind_of, const ScheduleShape& shape_of, RankProg
 
 /// One call, with everything that turns a place into an address.
 struct Executor::Call {
-  const Program& program;
   const ArenaRegions& regions;
   const Bindings& bindings;
   const char* what;
   std::uint64_t number;  ///< of its kind
-  int node;
-  int local;
+  std::byte* memory;     ///< this rank's arena
 
   /// Offset in the memory of any rank of the node; `place` lies in an arena region.
   std::size_t arena_offset(const Place& place) const {
@@ -37,8 +35,8 @@ struct Executor::Call {
 
   static bool in_arena(const Place& place) { return place.region >= Region::resident; }
 
-  /// Null where the caller has bound nothing.
-  std::byte* user_address(const Place& place) const {
+  /// Of a place in this rank's own memory; null where the caller has bound nothing.
+  std::byte* own_address(const Place& place) const {
     const auto at = [&place](const void* base) {
       auto* bytes = static_cast<std::byte*>(const_cast<void*>(base));
       return bytes == nullptr ? nullptr : bytes + place.offset;
@@ -50,11 +48,31 @@ struct Executor::Call {
         return at(bindings.landings[place.index]);
       case Region::gradient:
         return at(bindings.gradients[place.index].address);
-      default:
+      case Region::output:
         return at(bindings.output);
+      default:
+        return memory + arena_offset(place);
     }
   }
+
+  /// The rows of an operation, between another rank's arena and this rank's own memory.
+  std::vector<Piece> pieces(const Op& op, const Strided& remote, const Strided& own) const {
+    const std::size_t remote_offset = arena_offset(remote.place);
+    std::byte* local = own_address(own.place);
+    std::vector<Piece> result;
+    result.reserve(op.rows);
+    for (std::size_t row = 0; row < op.rows; ++row) {
+      result.push_back({.remote_offset = remote_offset + row * remote.pitch,
+                        .local = local + row * own.pitch,
+                        .bytes = op.elements * item_size(op.sources[0].dtype)});
+    }
+    return result;
+  }
 };
+
+Channel& Executor::local_channel(const Place& place) const {
+  return transport_->channel(topology_.rank_of(topology_.node_of(rank_), place.local));
+}
 
 Executor::Executor(Transport* transport, const Topology& topology, int rank,
                    std::size_t signals_offset, std::size_t signals, const LaneStreams& streams,
@@ -76,13 +94,11 @@ Executor::Count& Executor::raised(int peer, SignalId signal) {
 Result<Milestones> Executor::run(const Program& program, const ArenaRegions& regions,
                                  const Bindings& bindings, const char* what) {
   const auto kind = static_cast<std::size_t>(program.kind);
-  const Call call{.program = program,
-                  .regions = regions,
+  const Call call{.regions = regions,
                   .bindings = bindings,
                   .what = what,
                   .number = calls_[kind],
-                  .node = topology_.node_of(rank_),
-                  .local = topology_.local_of(rank_)};
+                  .memory = transport_->memory()};
   Milestones milestones;
   const std::vector<Op>& ops = program.rank.ops;
   events_.assign(ops.size(), Event());
@@ -124,8 +140,7 @@ Status Executor::issue(const Call& call, const Op& op, Stream& stream) {
       return sum(call, op, stream);
     case OpKind::zero: {
       const Strided& to = op.destination;
-      std::byte* address = transport_->memory() + call.arena_offset(to.place);
-      return stream.enqueue([address, pitch = to.pitch, rows = op.rows,
+      return stream.enqueue([address = call.own_address(to.place), pitch = to.pitch, rows = op.rows,
                              bytes = op.elements * item_size(to.dtype)]() -> Status {
         for (std::size_t row = 0; row < rows; ++row) {
           std::memset(address + row * pitch, 0, bytes);
@@ -133,17 +148,9 @@ Status Executor::issue(const Call& call, const Op& op, Stream& stream) {
         return {};
       });
     }
-    case OpKind::put: {
-      const Strided& from = op.sources[0];
-      std::vector<Piece> pieces;
-      for (std::size_t row = 0; row < op.rows; ++row) {
-        pieces.push_back(
-            {.remote_offset = call.arena_offset(op.destination.place) + row * op.destination.pitch,
-             .local = transport_->memory() + call.arena_offset(from.place) + row * from.pitch,
-             .bytes = op.elements * item_size(from.dtype)});
-      }
-      return transport_->channel(op.peer).put(stream, pieces);
-    }
+    case OpKind::put:
+      return transport_->channel(op.peer).put(stream,
+                                              call.pieces(op, op.destination, op.sources[0]));
     case OpKind::signal:
     case OpKind::credit:
       return transport_->channel(op.peer).signal(stream, signal_offset,
@@ -168,59 +175,37 @@ Status Executor::copy(const Call& call, const Op& op, Stream& stream) {
   const Strided& to = op.destination;
   if (from.place.region == Region::shard) {  // the one copy that may convert
     const ShardSource& shard = call.bindings.shards[from.place.index];
-    std::byte* address = transport_->memory() + call.arena_offset(to.place);
-    return stream.enqueue([address, shard, to, rows = op.rows, count = op.elements]() -> Status {
+    return stream.enqueue([address = call.own_address(to.place), shard, to, rows = op.rows,
+                           count = op.elements]() -> Status {
       if (shard.address != nullptr) {
         cast(address, to.dtype, shard.address, shard.dtype, rows * count);
       }
       return {};
     });
   }
-  const std::size_t bytes = op.elements * item_size(from.dtype);
-  const auto pieces = [&](std::size_t remote, std::size_t remote_pitch, std::byte* local,
-                          std::size_t local_pitch) {
-    std::vector<Piece> result;
-    result.reserve(op.rows);
-    for (std::size_t row = 0; row < op.rows; ++row) {
-      result.push_back({.remote_offset = remote + row * remote_pitch,
-                        .local = local + row * local_pitch,
-                        .bytes = bytes});
-    }
-    return result;
-  };
-  if (Call::in_arena(from.place)) {  // from a rank of this node, to this rank
-    std::byte* local = Call::in_arena(to.place) ? transport_->memory() + call.arena_offset(to.place)
-                                                : call.user_address(to.place);
-    if (local == nullptr) {
-      return {};
-    }
-    return transport_->channel(topology_.rank_of(call.node, from.place.local))
-        .get(stream, pieces(call.arena_offset(from.place), from.pitch, local, to.pitch));
-  }
-  std::byte* local = call.user_address(from.place);
-  if (local == nullptr) {
+  // From a rank of this node to this rank, or the other way round.
+  const bool pulls = Call::in_arena(from.place);
+  const Strided& remote = pulls ? from : to;
+  const Strided& own = pulls ? to : from;
+  if (call.own_address(own.place) == nullptr) {
     return {};
   }
-  return transport_->channel(topology_.rank_of(call.node, to.place.local))
-      .put(stream, pieces(call.arena_offset(to.place), to.pitch, local, from.pitch));
+  const std::vector<Piece> pieces = call.pieces(op, remote, own);
+  Channel& channel = local_channel(remote.place);
+  return pulls ? channel.get(stream, pieces) : channel.put(stream, pieces);
 }
 
 Status Executor::sum(const Call& call, const Op& op, Stream& stream) {
   const auto address = [&](const Place& place) -> const std::byte* {
-    if (!Call::in_arena(place)) {
-      return call.user_address(place);
-    }
-    return transport_->channel(topology_.rank_of(call.node, place.local)).view() +
-           call.arena_offset(place);
+    return Call::in_arena(place) ? local_channel(place).view() + call.arena_offset(place)
+                                 : call.own_address(place);
   };
   struct Row {
     const std::byte* address;
     std::size_t pitch;
     DType dtype;
   };
-  std::byte* to = Call::in_arena(op.destination.place)
-                      ? transport_->memory() + call.arena_offset(op.destination.place)
-                      : call.user_address(op.destination.place);
+  std::byte* to = call.own_address(op.destination.place);
   bool add = op.finish && call.bindings.accumulate;
   std::vector<Row> sources;
   for (std::size_t s = 0; s < op.sources.size(); ++s) {

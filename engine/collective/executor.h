@@ -17,10 +17,9 @@ namespace headrace {
 
 /// A rank's program, ready to run again and again.
 struct Program {
-  Program(CollectiveKind kind, const ScheduleShape& shape, RankProgram program);
+  Program(CollectiveKind kind, RankProgram program);
 
   CollectiveKind kind;
-  ScheduleShape shape;
   RankProgram rank;
   /// Operations that another lane waits for.
   std::vector<bool> awaited;
@@ -71,6 +70,8 @@ class Executor {
   Status issue(const Call& call, const Op& op, Stream& stream);
   Status copy(const Call& call, const Op& op, Stream& stream);
   Status sum(const Call& call, const Op& op, Stream& stream);
+  /// To the rank of this node in whose memory the place lies.
+  Channel& local_channel(const Place& place) const;
   Count& raised(int peer, SignalId signal);
   Count& awaited(SignalId signal) { return awaited_[signal]; }
 

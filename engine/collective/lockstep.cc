@@ -19,26 +19,25 @@ constexpr bool k_check_programs = false;
 constexpr bool k_check_programs = true;
 #endif
 
-/// In debug builds: this rank's program by itself; on rank 0 of a world that is small enough for
-/// it, the programs of all ranks together.
+/// This rank's program, made by `make(rank)`. In debug builds checked by itself and, on rank 0 of a
+/// world that is small enough for it, together with the programs of all other ranks.
 template <class Make>
-Status check_in_debug(const Topology& topology, const GroupSpec& group, CollectiveKind kind,
-                      const ScheduleShape& shape, int rank, const Make& make) {
+Result<Program> compile(const Topology& topology, const GroupSpec& group, CollectiveKind kind,
+                        const ScheduleShape& shape, int rank, const Make& make) {
   constexpr int k_most_ranks = 8;
-  if (!k_check_programs) {
-    return {};
+  HEADRACE_TRY_ASSIGN(RankProgram mine, make(rank));
+  if (k_check_programs) {
+    HEADRACE_TRY(program_check(topology, group, kind, shape, rank, mine));
+    if (rank == 0 && topology.world_size() <= k_most_ranks) {
+      Collective collective{.kind = kind, .group = group, .shape = shape, .programs = {mine}};
+      for (int other = 1; other < topology.world_size(); ++other) {
+        HEADRACE_TRY_ASSIGN(RankProgram program, make(other));
+        collective.programs.push_back(std::move(program));
+      }
+      HEADRACE_TRY(schedule_check(topology, collective));
+    }
   }
-  HEADRACE_TRY_ASSIGN(const RankProgram mine, make(rank));
-  HEADRACE_TRY(program_check(topology, group, kind, shape, rank, mine));
-  if (rank != 0 || topology.world_size() > k_most_ranks) {
-    return {};
-  }
-  Collective collective{.kind = kind, .group = group, .shape = shape};
-  for (int other = 0; other < topology.world_size(); ++other) {
-    HEADRACE_TRY_ASSIGN(RankProgram program, make(other));
-    collective.programs.push_back(std::move(program));
-  }
-  return schedule_check(topology, collective);
+  return Program(kind, std::move(mine));
 }
 
 }  // namespace
@@ -76,12 +75,12 @@ Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Trans
     const GroupSpec& spec = plan->model().groups[group];
     const AllGatherOptions options = plan->all_gather_options(group);
     const ScheduleShape shape = all_gather_shape(plan->topology(), spec, options);
-    RankProgram program = all_gather_program(plan->topology(), spec, options, rank);
-    HEADRACE_TRY(check_in_debug(plan->topology(), spec, CollectiveKind::all_gather, shape, rank,
+    HEADRACE_TRY_ASSIGN(Program program,
+                        compile(plan->topology(), spec, CollectiveKind::all_gather, shape, rank,
                                 [&](int other) -> Result<RankProgram> {
                                   return all_gather_program(plan->topology(), spec, options, other);
                                 }));
-    result->gathers_.emplace_back(CollectiveKind::all_gather, shape, std::move(program));
+    result->gathers_.push_back(std::move(program));
   }
   return result;
 }
@@ -163,13 +162,13 @@ Result<const Program*> Lockstep::reduce_program(std::size_t group,
   const ReduceScatterOptions options = plan_->reduce_scatter_options(dtypes);
   HEADRACE_TRY_ASSIGN(const ScheduleShape shape,
                       reduce_scatter_shape(plan_->topology(), spec, options));
-  HEADRACE_TRY_ASSIGN(RankProgram program,
-                      reduce_scatter_program(plan_->topology(), spec, options, rank_));
-  HEADRACE_TRY(check_in_debug(
-      plan_->topology(), spec, CollectiveKind::reduce_scatter, shape, rank_,
-      [&](int other) { return reduce_scatter_program(plan_->topology(), spec, options, other); }));
-  const auto [made, inserted] = reductions_.emplace(
-      std::pair(group, dtypes), Program(CollectiveKind::reduce_scatter, shape, std::move(program)));
+  HEADRACE_TRY_ASSIGN(Program program,
+                      compile(plan_->topology(), spec, CollectiveKind::reduce_scatter, shape, rank_,
+                              [&](int other) {
+                                return reduce_scatter_program(plan_->topology(), spec, options,
+                                                              other);
+                              }));
+  const auto [made, inserted] = reductions_.emplace(std::pair(group, dtypes), std::move(program));
   return &made->second;
 }
 
