@@ -8,6 +8,12 @@
 
 namespace headrace {
 
+void Settlement::add(const BracketRecord& record) {
+  loss_sum += record.loss_sum;
+  weight += record.weight;
+  flags |= record.flags;
+}
+
 Status finish(const OnDemand& on_demand, BracketRecord record,
               std::span<const std::uint64_t> touched, std::span<const std::uint64_t> sent) {
   const OnDemandPlan& plan = on_demand.plan;
@@ -33,7 +39,6 @@ Result<Settlement> settle(const OnDemand& on_demand, const BracketDigest& digest
   const OnDemandPlan& plan = on_demand.plan;
   Settlement settlement;
   settlement.touched.resize(plan.touched_words());
-  // In rank order, so that the sums have the same bits everywhere.
   for (int source = 0; source < plan.topology().world_size(); ++source) {
     Channel& channel = on_demand.transport.channel(source);
     HEADRACE_TRY(channel.wait(on_demand.stream, plan.record_signal(source), digest.epoch,
@@ -46,9 +51,7 @@ Result<Settlement> settle(const OnDemand& on_demand, const BracketDigest& digest
     HEADRACE_TRY(channel.wait(on_demand.stream, plan.added_signal(source), record.pushes_sent,
                               "last contributions"));
     HEADRACE_TRY(drain(on_demand));
-    settlement.loss_sum += record.loss_sum;
-    settlement.weight += record.weight;
-    settlement.flags |= record.flags;
+    settlement.add(record);
     std::vector<std::uint64_t> mask(plan.touched_words());
     std::memcpy(mask.data(), slot + OnDemandPlan::k_record_bytes,
                 mask.size() * sizeof(std::uint64_t));

@@ -25,6 +25,10 @@ struct Settlement {
   std::uint64_t flags = 0;
   std::vector<std::uint64_t> touched;                  ///< mask over all parameters
   std::vector<std::vector<std::uint64_t>> touched_by;  ///< the same of each rank alone
+
+  /// A rank's loss, weight and flags; in rank order, so that the sums have the same bits
+  /// everywhere.
+  void add(const BracketRecord& record);
 };
 
 /// Writes this rank's record into the slot of the epoch at every owner, then shows the epoch.

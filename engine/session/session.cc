@@ -50,7 +50,6 @@ Session::Session(const SessionConfig& config, OnDemandPlan plan,
       plan_(std::move(plan)),
       lockstep_plan_(std::move(lockstep_plan)),
       transport_(std::move(transport)),
-      memory_owner_(transport_->memory_owner()),
       trace_(config.trace_events),
       owner_pid_(::getpid()),
       dirty_(plan_.groups(), std::vector<bool>(plan_.slots(), false)),
@@ -169,11 +168,38 @@ Status Session::require_group(std::size_t group, const char* call) const {
   if (digest_.in_step) {
     return operation_error(fmt::format("{} on demand in a bracket in step", call));
   }
+  return require_known(group, call);
+}
+
+Status Session::require_known(std::size_t group, const char* call) const {
   if (group >= plan_.groups()) {
     return operation_error(
         fmt::format("{} of group {}, but there are {} groups", call, group, plan_.groups()));
   }
   return {};
+}
+
+Result<std::uint64_t> Session::gradient_bytes(std::size_t group,
+                                              std::span<const GradientSource> gradients,
+                                              const char* call) const {
+  const AddressMap& map = plan_.map(group);
+  std::uint64_t bytes = 0;
+  std::vector<bool> seen(map.parameters(), false);
+  for (const GradientSource& gradient : gradients) {
+    if (gradient.parameter >= map.parameters()) {
+      return operation_error(fmt::format("a gradient of parameter {} in a group of {}",
+                                         gradient.parameter, map.parameters()));
+    }
+    const ParameterSpec& parameter = plan_.model().groups[group].parameters[gradient.parameter];
+    if (seen[gradient.parameter]) {
+      return operation_error(
+          fmt::format("two gradients of parameter {} in one {}", parameter.name, call));
+    }
+    seen[gradient.parameter] = true;
+    bytes += map.landing_bytes(gradient.parameter) / item_size(parameter.dtype) *
+             item_size(gradient.dtype);
+  }
+  return bytes;
 }
 
 Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64_t plan,
@@ -252,24 +278,10 @@ Status Session::push(std::size_t group, std::vector<GradientSource> gradients) {
     return operation_error(
         "a backward inside engine.evaluation(); gradients belong into engine.minibatch()");
   }
-  const AddressMap& map = plan_.map(group);
   std::sort(gradients.begin(), gradients.end(),
             [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
-  std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const GradientSource& gradient = gradients[i];
-    if (gradient.parameter >= map.parameters()) {
-      return operation_error(fmt::format("a gradient of parameter {} in a group of {}",
-                                         gradient.parameter, map.parameters()));
-    }
-    if (i > 0 && gradients[i - 1].parameter == gradient.parameter) {
-      return operation_error(
-          fmt::format("two gradients of parameter {} in one push",
-                      plan_.model().groups[group].parameters[gradient.parameter].name));
-    }
-    const ParameterSpec& parameter = plan_.model().groups[group].parameters[gradient.parameter];
-    bytes += map.landing_bytes(gradient.parameter) / item_size(parameter.dtype) *
-             item_size(gradient.dtype);
+  HEADRACE_TRY_ASSIGN(const std::uint64_t bytes, gradient_bytes(group, gradients, "push"));
+  for (const GradientSource& gradient : gradients) {
     const std::size_t bit = plan_.first_parameter(group) + gradient.parameter;
     touched_[bit / 64] |= std::uint64_t{1} << (bit % 64);
   }
@@ -358,7 +370,6 @@ void Session::close() {
     counters_.wait_ns = transport_->waiter().waited_ns();
     lockstep_.reset();
     transport_.reset();
-    memory_owner_.reset();
   }
 }
 

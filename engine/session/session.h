@@ -88,7 +88,9 @@ class Session {
   /// Where the shards of an adopted group lie: R_p * K_p items in the gather dtype, zero at first.
   Result<std::byte*> resident(std::size_t group, std::size_t parameter);
   /// Keeps such shards mapped, longer than the session; null once that is closed.
-  std::shared_ptr<const void> memory_owner() const { return memory_owner_; }
+  std::shared_ptr<const void> memory_owner() const {
+    return transport_ == nullptr ? nullptr : transport_->memory_owner();
+  }
 
   /// Ends the session here and at every peer.
   void fail(const std::string& reason);
@@ -112,6 +114,10 @@ class Session {
   Status require(Phase phase, const char* call) const;
   Status require_group(std::size_t group, const char* call) const;
   Status require_lockstep(std::size_t group, const char* call) const;
+  Status require_known(std::size_t group, const char* call) const;
+  /// Bytes of the unsharded gradients; error where one is of no parameter, or two are of the same.
+  Result<std::uint64_t> gradient_bytes(std::size_t group, std::span<const GradientSource> gradients,
+                                       const char* call) const;
   /// In a session for lockstep alone: returns once all ranks have entered the same bracket.
   Status agree(const BracketDigest& digest);
   /// There: what all ranks' records come to.
@@ -125,7 +131,6 @@ class Session {
   OnDemandPlan plan_;
   std::optional<LockstepPlan> lockstep_plan_;
   std::unique_ptr<Transport> transport_;
-  std::shared_ptr<const void> memory_owner_;
   std::unique_ptr<Lockstep> lockstep_;
   InlineStream stream_;
   Trace trace_;

@@ -34,11 +34,7 @@ Status Session::require_lockstep(std::size_t group, const char* call) const {
   if (phase_ == Phase::finished || (phase_ == Phase::open && !digest_.in_step)) {
     return operation_error(fmt::format("{} inside a bracket that is not in step", call));
   }
-  if (group >= plan_.groups()) {
-    return operation_error(
-        fmt::format("{} of group {}, but there are {} groups", call, group, plan_.groups()));
-  }
-  return {};
+  return require_known(group, call);
 }
 
 Status Session::agree(const BracketDigest& digest) {
@@ -54,13 +50,10 @@ Result<Settlement> Session::settle_records() {
   HEADRACE_TRY_ASSIGN(const std::vector<std::string> all, lockstep_->exchange(bytes_of(record_)));
   Settlement settlement;
   settlement.touched.resize(plan_.touched_words());
-  // In rank order, so that the sums have the same bits everywhere.
   for (int rank = 0; rank < config_.world_size; ++rank) {
     const auto theirs = from_bytes<BracketRecord>(all[static_cast<std::size_t>(rank)]);
     HEADRACE_TRY(compare_digests(rank, theirs.digest, digest_));
-    settlement.loss_sum += theirs.loss_sum;
-    settlement.weight += theirs.weight;
-    settlement.flags |= theirs.flags;
+    settlement.add(theirs);
     settlement.touched_by.emplace_back(plan_.touched_words());
   }
   return settlement;
@@ -85,23 +78,8 @@ Status Session::all_gather(std::size_t group, std::span<const ShardSource> shard
 Status Session::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
                                float* output, float alpha, bool accumulate, bool earlier) {
   HEADRACE_TRY(require_lockstep(group, "reduce_scatter"));
-  const AddressMap& map = plan_.map(group);
-  std::uint64_t bytes = 0;
-  std::vector<bool> seen(map.parameters(), false);
-  for (const GradientSource& gradient : gradients) {
-    if (gradient.parameter >= map.parameters()) {
-      return operation_error(fmt::format("a gradient of parameter {} in a group of {}",
-                                         gradient.parameter, map.parameters()));
-    }
-    const ParameterSpec& parameter = plan_.model().groups[group].parameters[gradient.parameter];
-    if (seen[gradient.parameter]) {
-      return operation_error(
-          fmt::format("two gradients of parameter {} in one reduce-scatter", parameter.name));
-    }
-    seen[gradient.parameter] = true;
-    bytes += map.landing_bytes(gradient.parameter) / item_size(parameter.dtype) *
-             item_size(gradient.dtype);
-  }
+  HEADRACE_TRY_ASSIGN(const std::uint64_t bytes,
+                      gradient_bytes(group, gradients, "reduce-scatter"));
   counters_.push_bytes += bytes;
   counters_.pushes += 1;
   return traced("reduce_scatter", static_cast<int>(group), bytes, [&] {

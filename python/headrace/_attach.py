@@ -14,6 +14,11 @@ from headrace.mode import Mode
 from headrace.rendezvous import Rendezvous, default_group
 
 _accumulations = tuple(_engine.Accumulation.__members__)
+_session_modes = {
+    Mode.on_demand: _engine.Mode.on_demand,
+    Mode.lockstep: _engine.Mode.lockstep,
+    Mode.auto: _engine.Mode.both,
+}
 _session_settings = (
     "silence_seconds",
     "no_progress_seconds",
@@ -83,7 +88,7 @@ def attach(
     _agree(rendezvous, problem, settings.bootstrap_seconds)
     settings.accumulate = _engine.Accumulation[accumulate]
     settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
-    settings.mode = _engine.Mode(list(Mode).index(way))
+    settings.mode = _session_modes[way]
     if way is Mode.lockstep:
         settings.adopted = adoptable(sharded)
     session = _engine.Session.connect(settings, sharded.specs(), rendezvous.exchange)

@@ -65,7 +65,7 @@ class Lockstep:
         whole = request.all_reduce_group is not None or request.all_reduce_hook is not None
         elements = self._session.packed_elements(group)
         # Between blocks and in pad rows nothing is written; who reads the whole must find zeros.
-        packed = torch.zeros(elements) if whole or alpha == 0 else torch.empty(elements)
+        packed = torch.zeros(elements) if whole else torch.empty(elements)
         sources = [GradientSource(i, g.data_ptr(), dtypes[g.dtype]) for i, g in readable]
         params = [param_group.fsdp_params[i] for i in indices]
         # A rank that steps its optimizer earlier than its peers has no gradients where they do.
