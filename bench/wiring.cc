@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "transport/meet.h"
 #include "transport/shm/shm_transport.h"
 
 namespace headrace::bench {
@@ -22,17 +23,7 @@ std::function<Status()> meeting(const RankPlan& plan, const Wired& wired) {
   return [round, transport = wired.baseline.get(), offset = wired.baseline_bytes, rank = plan.rank,
           world_size = plan.world_size]() -> Status {
     InlineStream stream;
-    ++*round;
-    const auto signal = [offset](int peer) {
-      return offset + static_cast<std::size_t>(peer) * k_signal_bytes;
-    };
-    for (int peer = 0; peer < world_size; ++peer) {
-      HEADRACE_TRY(transport->channel(peer).signal(stream, signal(rank), *round));
-    }
-    for (int peer = 0; peer < world_size; ++peer) {
-      HEADRACE_TRY(transport->channel(peer).wait(stream, signal(peer), *round, "start of a round"));
-    }
-    return {};
+    return meet(*transport, stream, rank, world_size, offset, ++*round, "start of a round");
   };
 }
 

@@ -4,6 +4,7 @@
 #include "kernel/accumulate.h"
 #include "kernel/cast.h"
 #include "kernel/copy.h"
+#include "transport/meet.h"
 
 namespace headrace {
 namespace {
@@ -39,18 +40,8 @@ PackedBaseline::PackedBaseline(const GroupSpec& group, int rank, int world_size,
       gathered_(static_cast<std::size_t>(world_size) * map_.published_bytes()) {}
 
 Status PackedBaseline::meet() {
-  ++round_;
-  const auto signal = [](int rank) {
-    return k_signals + static_cast<std::size_t>(rank) * k_signal_bytes;
-  };
-  for (int peer = 0; peer < world_size_; ++peer) {
-    HEADRACE_TRY(transport_->channel(peer).signal(stream_, signal(rank_), round_));
-  }
-  for (int peer = 0; peer < world_size_; ++peer) {
-    HEADRACE_TRY(
-        transport_->channel(peer).wait(stream_, signal(peer), round_, "part of the collective"));
-  }
-  return {};
+  return headrace::meet(*transport_, stream_, rank_, world_size_, k_signals, ++round_,
+                        "part of the collective");
 }
 
 Status PackedBaseline::all_gather(std::span<const ShardSource> shards,

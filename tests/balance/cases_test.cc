@@ -44,7 +44,7 @@ std::vector<std::int64_t> lengths_of(const nlohmann::json& json) {
   return json.at("lengths").get<std::vector<std::int64_t>>();
 }
 
-class ReportedCase : public testing::TestWithParam<Case> {};
+class ReportedCase : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ReportedCase, holds) {
   const nlohmann::json& json = GetParam().json;
@@ -58,7 +58,7 @@ TEST_P(ReportedCase, holds) {
   if (expect.contains("error")) {
     ASSERT_FALSE(plan);
     for (const auto& word : expect.at("error")) {
-      EXPECT_THAT(plan.error().message, testing::HasSubstr(word.get<std::string>()));
+      EXPECT_THAT(plan.error().message, ::testing::HasSubstr(word.get<std::string>()));
     }
     EXPECT_EQ(plan.error().scope, Scope::operation);
     EXPECT_EQ(expect.size(), 1U);
@@ -97,8 +97,8 @@ TEST_P(ReportedCase, holds) {
   EXPECT_EQ(checked, expect.size()) << "an expectation that this test does not know";
 }
 
-INSTANTIATE_TEST_SUITE_P(Balance, ReportedCase, testing::ValuesIn(read_cases()),
-                         [](const testing::TestParamInfo<Case>& one) {
+INSTANTIATE_TEST_SUITE_P(Balance, ReportedCase, ::testing::ValuesIn(read_cases()),
+                         [](const ::testing::TestParamInfo<Case>& one) {
                            std::string name = one.param.id;
                            std::ranges::replace(name, '-', '_');
                            return name;

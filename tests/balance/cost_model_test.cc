@@ -10,7 +10,7 @@
 namespace headrace {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 TEST(CostModel, presets_are_the_published_fits) {
   const CostModel small = CostModel::preset("1.5B").value();

@@ -61,9 +61,9 @@ TEST(FirstFit, fills_a_bin_to_the_last_token) {
 
 TEST(FirstFit, refuses_what_no_bin_can_hold) {
   EXPECT_THAT(first_fit_decreasing(std::vector<std::int64_t>{3, 9}, 8).error().message,
-              testing::HasSubstr("index 1 has size 9"));
+              ::testing::HasSubstr("index 1 has size 9"));
   EXPECT_THAT(first_fit_decreasing(std::vector<std::int64_t>{-1}, 8).error().message,
-              testing::HasSubstr("index 0"));
+              ::testing::HasSubstr("index 0"));
   EXPECT_FALSE(first_fit_decreasing(std::vector<std::int64_t>{1}, 0));
 }
 

@@ -9,7 +9,7 @@
 namespace headrace {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Lengths = std::vector<std::int64_t>;
 
 TEST(Pieces, are_whole_samples_up_to_exactly_the_cap) {

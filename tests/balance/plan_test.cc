@@ -11,7 +11,7 @@ namespace headrace {
 namespace {
 
 using balance_test::Random;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Microbatch microbatch(std::size_t sample, std::int64_t tokens, double cost) {
   return {

@@ -58,7 +58,7 @@ TEST(Permutation, is_uniform_over_seeds) {
 
 TEST(Permutation, slice_outside_names_the_range) {
   const Permutation permutation(10, 0, 0);
-  EXPECT_THAT(permutation.slice(5, 11).error().message, testing::HasSubstr("[5, 11)"));
+  EXPECT_THAT(permutation.slice(5, 11).error().message, ::testing::HasSubstr("[5, 11)"));
   EXPECT_FALSE(permutation.slice(6, 5));
   EXPECT_TRUE(permutation.slice(10, 10)->empty());
 }

@@ -12,7 +12,7 @@ namespace headrace {
 namespace {
 
 using balance_test::Random;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr Strategy k_all[] = {Strategy::none, Strategy::lb_micro, Strategy::lb_mini};
 

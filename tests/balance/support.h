@@ -10,6 +10,7 @@
 #include "balance/balance_plan.h"
 #include "balance/shuffle.h"
 #include "balance/strategies.h"
+#include "support/sanitizers.h"
 
 namespace headrace::balance_test {
 
@@ -79,10 +80,10 @@ inline std::int64_t largest_microbatch(const BalancePlan& plan) {
 
 /// Sanitizers and unoptimised builds run many times slower; limits on time allow for it.
 inline double slowdown_allowed() {
-#if !defined(NDEBUG) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return 40.0;
+#ifdef NDEBUG
+  return headrace::testing::k_sanitized ? 40.0 : 1.0;
 #else
-  return 1.0;
+  return 40.0;
 #endif
 }
 

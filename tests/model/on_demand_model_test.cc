@@ -5,17 +5,14 @@
 
 #include "model/explorer.h"
 #include "model/machine.h"
+#include "support/sanitizers.h"
 
 namespace headrace::model {
 namespace {
 
 // Sanitizers slow the exploration down several times and have no threads to look at here, so that
 // smaller worlds do.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool k_small_worlds = true;
-#else
-constexpr bool k_small_worlds = false;
-#endif
+constexpr bool k_small_worlds = testing::k_sanitized;
 constexpr int k_most_microbatches = k_small_worlds ? 1 : 2;
 
 Outcome run(const Script& script, const Rules& rules = {}) {

@@ -12,6 +12,7 @@
 #include "plan/all_gather_signals.h"
 #include "plan/lockstep_memory.h"
 #include "plan/reduce_scatter_worlds.h"
+#include "support/sanitizers.h"
 
 namespace headrace {
 namespace {
@@ -77,11 +78,7 @@ TEST_P(ReduceScatterSweepTest, every_wave_width_and_mode_is_proved_for_one_to_ei
 
 // The checker has nothing to race with and no memory of its own to spoil: sanitizers see all of it
 // in small worlds, and would take minutes for large ones.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int k_most_nodes = 4;
-#else
-constexpr int k_most_nodes = 16;
-#endif
+constexpr int k_most_nodes = testing::k_sanitized ? 4 : 16;
 INSTANTIATE_TEST_SUITE_P(Nodes, ReduceScatterSweepTest, ::testing::Range(1, k_most_nodes + 1));
 
 std::vector<std::vector<std::size_t>> same_calls(const Topology& topology,

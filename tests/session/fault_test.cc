@@ -14,13 +14,9 @@
 #include <string>
 #include <thread>
 
+#include "support/memory_that_kills.h"
+#include "support/sanitizers.h"
 #include "support/session_group.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define HEADRACE_SANITIZED 1
-#else
-#define HEADRACE_SANITIZED 0
-#endif
 
 namespace headrace::testing {
 namespace {
@@ -31,19 +27,6 @@ ModelSpec model() {
   return {.groups = {{.name = "g",
                       .parameters = {{.name = "w", .rows = 4096, .row_elements = 64},
                                      {.name = "b", .rows = 4096, .row_elements = 1}}}}};
-}
-
-// A touch of what follows the first page kills this process at that very instruction.
-std::byte* memory_that_kills() {
-  struct sigaction action{};
-  action.sa_handler = [](int) { ::kill(::getpid(), SIGKILL); };
-  ::sigaction(SIGSEGV, &action, nullptr);
-  ::sigaction(SIGBUS, &action, nullptr);
-  const std::size_t bytes = std::size_t{16} << 20;
-  auto* memory = static_cast<std::byte*>(
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  ::mprotect(memory + 4096, bytes - 4096, PROT_NONE);
-  return memory;
 }
 
 struct Seat {
@@ -117,7 +100,7 @@ PeerGroup processes(int world_size) {
 class KilledRankTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
-    if (HEADRACE_SANITIZED) {
+    if (k_sanitized) {
       GTEST_SKIP()
           << "sanitizers take the signals that these tests die by; the release suite runs them";
     }
@@ -197,7 +180,7 @@ TEST_P(KilledRankTest, with_forked_workers_that_live_on) {
 INSTANTIATE_TEST_SUITE_P(Worlds, KilledRankTest, ::testing::Values(2, 3, 4));
 
 TEST(StoppedRankTest, is_named_after_the_silence_limit_and_not_before) {
-  if (HEADRACE_SANITIZED) {
+  if (k_sanitized) {
     GTEST_SKIP() << "timing under a sanitizer says nothing; the release suite runs this";
   }
   PeerGroup group = processes(3);
@@ -228,7 +211,7 @@ TEST(StoppedRankTest, is_named_after_the_silence_limit_and_not_before) {
 }
 
 TEST(StoppedRankTest, a_short_stop_of_one_or_all_ranks_ends_nothing) {
-  if (HEADRACE_SANITIZED) {
+  if (k_sanitized) {
     GTEST_SKIP() << "timing under a sanitizer says nothing; the release suite runs this";
   }
   PeerGroup group = processes(2);
@@ -283,34 +266,34 @@ std::size_t mapped_arena_bytes() {
 }
 
 TEST(ResourceTest, a_closed_session_leaves_no_descriptor_and_no_mapping) {
-  run_ranks({.backend = HEADRACE_SANITIZED ? Backend::shm_threads : Backend::shm_processes,
-             .world_size = 2},
-            [](const Rank& self) {
-              if (self.config.identity.world_size > 1 && HEADRACE_SANITIZED) {
-                return;  // threads share the process's tables; the release suite counts
-              }
-              const int before = open_descriptors();
-              {
-                auto session = connect(self, model());
-                ASSERT_TRUE(session) << session.error().describe();
-                // Every rank maps its own memory and its peer's, and nothing else.
-                EXPECT_EQ(mapped_arena_bytes(), 2 * (*session)->counters().arena_bytes);
-                const auto values = integer_values(model(), 3);
-                const Shards shards((*session)->plan(), self.rank, values);
-                Seat seat{.session = **session, .shards = shards, .values = values};
-                for (int step = 0; step < 200; ++step) {
-                  ASSERT_TRUE(seat.minibatch());
-                }
-                EXPECT_EQ(mapped_arena_bytes(), 2 * (*session)->counters().arena_bytes);
-                (*session)->close();
-              }
-              EXPECT_EQ(open_descriptors(), before);
-              EXPECT_EQ(mapped_arena_bytes(), 0U);
-            });
+  run_ranks(
+      {.backend = k_sanitized ? Backend::shm_threads : Backend::shm_processes, .world_size = 2},
+      [](const Rank& self) {
+        if (self.config.identity.world_size > 1 && k_sanitized) {
+          return;  // threads share the process's tables; the release suite counts
+        }
+        const int before = open_descriptors();
+        {
+          auto session = connect(self, model());
+          ASSERT_TRUE(session) << session.error().describe();
+          // Every rank maps its own memory and its peer's, and nothing else.
+          EXPECT_EQ(mapped_arena_bytes(), 2 * (*session)->counters().arena_bytes);
+          const auto values = integer_values(model(), 3);
+          const Shards shards((*session)->plan(), self.rank, values);
+          Seat seat{.session = **session, .shards = shards, .values = values};
+          for (int step = 0; step < 200; ++step) {
+            ASSERT_TRUE(seat.minibatch());
+          }
+          EXPECT_EQ(mapped_arena_bytes(), 2 * (*session)->counters().arena_bytes);
+          (*session)->close();
+        }
+        EXPECT_EQ(open_descriptors(), before);
+        EXPECT_EQ(mapped_arena_bytes(), 0U);
+      });
 }
 
 TEST(ForkTest, a_child_has_no_engine_memory_and_its_calls_are_refused) {
-  if (HEADRACE_SANITIZED) {
+  if (k_sanitized) {
     GTEST_SKIP() << "forks inside ranks; the release suite runs this";
   }
   run_ranks(processes(2), [](const Rank& self) {

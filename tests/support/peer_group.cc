@@ -11,15 +11,10 @@
 #include <mutex>
 #include <thread>
 
+#include "support/sanitizers.h"
 #include "transport/exchange.h"
 #include "transport/fake/fake_transport.h"
 #include "transport/shm/shm_transport.h"
-
-#if defined(__SANITIZE_THREAD__)
-#define HEADRACE_THREAD_SANITIZER 1
-#else
-#define HEADRACE_THREAD_SANITIZER 0
-#endif
 
 namespace headrace::testing {
 namespace {
@@ -162,7 +157,7 @@ void PrintTo(Backend backend, std::ostream* stream) {
 
 std::vector<Backend> backends() {
   std::vector<Backend> all{Backend::fake, Backend::shm_threads};
-  if (!HEADRACE_THREAD_SANITIZER) {
+  if (!k_thread_sanitized) {
     all.push_back(Backend::shm_processes);
   }
   return all;

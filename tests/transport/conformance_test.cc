@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/peer_group.h"
+#include "transport/meet.h"
 
 namespace headrace::testing {
 namespace {
@@ -31,15 +32,10 @@ class Conformance : public ::testing::TestWithParam<std::tuple<Backend, int>> {
   }
 };
 
-// Every rank signals every other and waits for all: nobody leaves before all are here.
 void meet(Transport& transport, Stream& stream, const Rank& self, std::uint64_t round) {
-  for (int peer = 0; peer < self.world_size; ++peer) {
-    ASSERT_TRUE(transport.channel(peer).signal(stream, signal_from(self.rank), round));
-  }
-  for (int peer = 0; peer < self.world_size; ++peer) {
-    const Status status = transport.channel(peer).wait(stream, signal_from(peer), round, "meeting");
-    ASSERT_TRUE(status) << status.error().describe();
-  }
+  const Status status =
+      headrace::meet(transport, stream, self.rank, self.world_size, k_signals, round, "meeting");
+  ASSERT_TRUE(status) << status.error().describe();
 }
 
 TEST_P(Conformance, memory_starts_as_zeros) {
