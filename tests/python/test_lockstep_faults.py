@@ -1,23 +1,17 @@
-"""What lockstep mode does when a rank dies, raises, leaves or runs something else, and what becomes
-of shards in the arena whatever the loop does to engine and model."""
+"""What lockstep mode does when a rank dies, raises, leaves or runs something else."""
 
-import copy
-import gc
-import io
 import os
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import headrace
 import pytest
 import torch
-import torch.nn as nn
-from headrace.errors import HeadraceError, OperationError
+from headrace.errors import HeadraceError
 from support.faults import (
     Flags,
     Seen,
@@ -29,46 +23,13 @@ from support.faults import (
     limit_seconds,
     loader_of,
 )
-from support.models import decoder, loss_sum, samples, shard
+from support.lockstep import Loop, data
+from support.models import decoder, loss_sum, shard
 from support.ranks import RankPools, Ranks
 
 _world = 3
 _victim = 1
 _soon_seconds = 5.0
-
-data = samples(48)
-
-
-def parameters_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    return {n: p.detach().full_tensor().clone() for n, p in model.named_parameters()}
-
-
-def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
-    assert a.keys() == b.keys()
-    for name in a:
-        assert torch.equal(a[name], b[name]), name
-
-
-class Loop:
-    """An unchanged loop."""
-
-    def __init__(self, model: nn.Module, rank: int, world: int) -> None:
-        self.model, self.rank, self.world = model, rank, world
-        self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-        self.number = 0
-
-    def microbatch(self) -> None:
-        loss_sum(self.model, data[(self.number * self.world + self.rank) % len(data)]).backward()
-        self.number += 1
-
-    def end_step(self) -> None:
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-
-    def steps(self, count: int) -> None:
-        for _ in range(count):
-            self.microbatch()
-            self.end_step()
 
 
 # -- a rank that is killed, stopped, raises or leaves, with data-loader workers alive
@@ -310,165 +271,3 @@ def test_other_parameters_with_a_gradient_are_an_error(pools: RankPools) -> None
     for text, seconds in pools.run(2, other_parameters):
         assert "same parameters" in text and "blocks.1" in text
         assert seconds < _soon_seconds
-
-
-# -- shards in the arena
-
-
-@contextmanager
-def dropped_engine_warns() -> Iterator[None]:
-    with pytest.warns(ResourceWarning, match="dropped"):
-        yield
-        gc.collect()
-
-
-def dropped(rank: int, world: int) -> None:
-    model = shard(decoder())
-    engine = headrace.attach(model, mode="lockstep")
-    Loop(model, rank, world).steps(1)
-    local = model.blocks[0].up.weight._local_tensor
-    before = local.clone()
-    with dropped_engine_warns():
-        del engine
-    assert torch.equal(local, before)  # a reference to the arena outlives the engine
-    local.add_(1)
-    assert torch.equal(model.blocks[0].up.weight._local_tensor, before)
-    with torch.no_grad():
-        for param in model.parameters():
-            param.mul_(0.5)
-    Loop(model, rank, world).steps(1)  # stock
-    engine = headrace.attach(model, mode="lockstep")
-    Loop(model, rank, world).steps(1)
-    engine.detach()
-
-
-def test_a_dropped_engine_leaves_a_model_that_can_be_attached_again(pools: RankPools) -> None:
-    pools.run(2, dropped)
-
-
-def dropped_with_its_model(rank: int, world: int) -> int:
-    def once() -> None:
-        model = shard(decoder())
-        engine = headrace.attach(model, mode="lockstep")
-        Loop(model, rank, world).steps(1)
-        with dropped_engine_warns():
-            del engine, model
-
-    once()
-    gc.collect()
-    before = set(held_by(os.getpid()))
-    for _ in range(3):
-        once()
-    gc.collect()
-    return len(set(held_by(os.getpid())) - before)
-
-
-def test_a_dropped_engine_and_model_leave_nothing(pools: RankPools) -> None:
-    assert pools.run(2, dropped_with_its_model) == [0, 0]
-
-
-def attach_again_and_again(rank: int, world: int) -> None:
-    def run(modes: list[str | None]) -> dict[str, torch.Tensor]:
-        model = shard(decoder())
-        loop = Loop(model, rank, world)
-        for mode in modes:
-            engine = headrace.attach(model, mode=mode) if mode else None
-            if mode == "on-demand":
-                for _ in range(2):
-                    with engine.minibatch():
-                        loop.microbatch()
-                    loop.end_step()
-            else:
-                loop.steps(2)
-            if engine:
-                engine.detach()
-                engine.detach()
-                with pytest.raises(OperationError, match="detached"):
-                    engine.minibatch().__enter__()
-        return parameters_of(model)
-
-    assert_equal(run(["lockstep", "on-demand", "auto", "lockstep", None]), run([None] * 5))
-
-
-def test_modes_follow_each_other_in_one_process(pools: RankPools) -> None:
-    pools.run(2, attach_again_and_again)
-
-
-def copies(rank: int, world: int) -> None:
-    model = shard(decoder())
-    engine = headrace.attach(model, mode="lockstep")
-    loop = Loop(model, rank, world)
-    loop.steps(1)
-    kept = parameters_of(model)
-    copied = {n: copy.deepcopy(p) for n, p in model.named_parameters()}
-    arena = {p._local_tensor.data_ptr() for p in model.parameters() if p._local_tensor.numel()}
-    for param in copied.values():
-        assert param._local_tensor.data_ptr() not in arena
-        with torch.no_grad():
-            param.zero_()
-    assert_equal(parameters_of(model), kept)
-    file = io.BytesIO()
-    torch.save(model.state_dict(), file)
-    loop.steps(1)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=False)
-    assert_equal({n: p.full_tensor() for n, p in loaded.items()}, kept)
-    model.load_state_dict(loaded)
-    assert_equal(parameters_of(model), kept)
-    assert arena == {
-        p._local_tensor.data_ptr() for p in model.parameters() if p._local_tensor.numel()
-    }
-    engine.detach()
-    with torch.no_grad():
-        for param in model.parameters():
-            param.add_(1)
-    assert_equal({n: p.full_tensor() for n, p in loaded.items()}, kept)
-
-
-def test_copies_and_saved_state_are_whole_and_apart(pools: RankPools) -> None:
-    pools.run(2, copies)
-
-
-def converted(rank: int, world: int, mode: str) -> str:
-    model = shard(decoder())
-    engine = headrace.attach(model, mode=mode)
-    Loop(model, rank, world).steps(1)
-    model.to(torch.bfloat16)
-    with pytest.raises(OperationError) as caught:
-        loss_sum(model, data[rank]).backward()
-    engine.detach()
-    return str(caught.value)
-
-
-@pytest.mark.parametrize("mode", ["lockstep", "auto"])
-def test_a_model_converted_after_attach_is_a_clear_error(pools: RankPools, mode: str) -> None:
-    for text in pools.run(2, converted, mode):
-        assert "convert the model before fully_shard" in text
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def many_steps(rank: int, world: int, residence: str) -> tuple[int, int]:
-    """Growth of resident memory and of open descriptors over 200 steps after a warm-up."""
-    model = shard(decoder())
-    engine = headrace.attach(model, mode="lockstep", residence=residence)
-    loop = Loop(model, rank, world)
-    loop.steps(40)
-    engine.timeline()
-    gc.collect()
-    memory, descriptors = resident_bytes(), len(os.listdir("/proc/self/fd"))
-    loop.steps(200)
-    engine.timeline()
-    gc.collect()
-    grown = resident_bytes() - memory, len(os.listdir("/proc/self/fd")) - descriptors
-    engine.detach()
-    return grown
-
-
-@pytest.mark.parametrize("residence", ["in-place", "slot-reuse"])
-def test_nothing_grows_over_two_hundred_steps(pools: RankPools, residence: str) -> None:
-    for memory, descriptors in pools.run(2, many_steps, residence, limit=100):
-        assert memory < 8 << 20
-        assert descriptors == 0
