@@ -78,7 +78,6 @@ class Caller {
         plan_(LockstepPlan::make(world.topology(), uneven_model(), options, k_page).value()) {
     TransportConfig config = self.config;
     config.memory_bytes = plan_.end();
-    config.local_ranks = world.local_ranks;
     transport_ = self.make(config).value();
     lockstep_ =
         Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000), threads).value();
@@ -200,7 +199,9 @@ class LockstepTest : public ::testing::TestWithParam<std::tuple<Backend, World>>
   static World world() { return std::get<1>(GetParam()); }
 
   static void run(const std::function<void(const Rank&)>& body) {
-    run_ranks({.backend = backend(), .world_size = world().ranks()}, body);
+    run_ranks(
+        {.backend = backend(), .world_size = world().ranks(), .local_ranks = world().local_ranks},
+        body);
   }
 };
 

@@ -26,6 +26,7 @@ Rank make_rank(const PeerGroup& group, int rank, MakeTransport make) {
                                             .fingerprint = "",
                                             .model = 1,
                                             .model_text = "a test"},
+                               .local_ranks = group.local_ranks,
                                .memory_bytes = group.memory_bytes,
                                .liveness = group.liveness,
                                .wait = group.wait,

@@ -25,6 +25,7 @@ std::vector<Backend> backends();
 struct PeerGroup {
   Backend backend = Backend::fake;
   int world_size = 2;
+  int local_ranks = 0;             ///< of each node; 0: all ranks are on one node
   FaultPlan faults;                ///< only with `fake`
   std::set<int> expected_to_die;   ///< only with `shm_processes`: ranks that end by a signal
   std::set<int> expected_to_stop;  ///< only with `shm_processes`: ranks that stop; killed when all

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -25,6 +26,18 @@ std::size_t mailbox_of(int rank) {
   return k_data + static_cast<std::size_t>(rank) * k_mailbox_bytes;
 }
 
+using Body = std::function<void(const Rank&, Transport&)>;
+
+// A rank whose body is done leaves: peers that are not done yet must not take its end for a death.
+void run(const PeerGroup& group, const Body& body) {
+  run_ranks(group, [&body](const Rank& self) {
+    auto transport = self.transport();
+    ASSERT_TRUE(transport) << transport.error().describe();
+    body(self, **transport);
+    (*transport)->liveness().leave();
+  });
+}
+
 class Conformance : public ::testing::TestWithParam<std::tuple<Backend, int>> {
  protected:
   PeerGroup group() const {
@@ -39,10 +52,8 @@ void meet(Transport& transport, Stream& stream, const Rank& self, std::uint64_t 
 }
 
 TEST_P(Conformance, memory_starts_as_zeros) {
-  run_ranks(group(), [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
-    const std::byte* memory = (*transport)->memory();
+  run(group(), [](const Rank& self, Transport& transport) {
+    const std::byte* memory = transport.memory();
     for (std::size_t i = 4096; i < self.config.memory_bytes; ++i) {
       ASSERT_EQ(memory[i], std::byte{0}) << "at byte " << i;
     }
@@ -50,9 +61,7 @@ TEST_P(Conformance, memory_starts_as_zeros) {
 }
 
 TEST_P(Conformance, what_is_put_before_a_signal_is_there_when_the_signal_is_seen) {
-  run_ranks(group(), [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
+  run(group(), [](const Rank& self, Transport& transport) {
     InlineStream stream;
     std::vector<int> words(k_mailbox_bytes / sizeof(int));
     for (std::uint64_t round = 1; round <= 50; ++round) {
@@ -61,36 +70,34 @@ TEST_P(Conformance, what_is_put_before_a_signal_is_there_when_the_signal_is_seen
         const Piece piece{.remote_offset = mailbox_of(self.rank),
                           .local = words.data(),
                           .bytes = k_mailbox_bytes};
-        ASSERT_TRUE((*transport)->channel(peer).put(stream, {&piece, 1}));
+        ASSERT_TRUE(transport.channel(peer).put(stream, {&piece, 1}));
       }
-      meet(**transport, stream, self, 2 * round - 1);
+      meet(transport, stream, self, 2 * round - 1);
       for (int peer = 0; peer < self.world_size; ++peer) {
         int first = 0;
-        std::memcpy(&first, (*transport)->memory() + mailbox_of(peer), sizeof first);
+        std::memcpy(&first, transport.memory() + mailbox_of(peer), sizeof first);
         EXPECT_EQ(first, peer * 1000 + static_cast<int>(round));
       }
-      meet(**transport, stream, self, 2 * round);  // all have read: the next round may overwrite
+      meet(transport, stream, self, 2 * round);  // all have read: the next round may overwrite
     }
   });
 }
 
 TEST_P(Conformance, get_reads_odd_sizes_at_odd_addresses) {
-  run_ranks(group(), [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
+  run(group(), [](const Rank& self, Transport& transport) {
     InlineStream stream;
     for (std::size_t i = 0; i < 777; ++i) {
-      (*transport)->memory()[k_data + i] =
+      transport.memory()[k_data + i] =
           static_cast<std::byte>(i * 7 + static_cast<std::size_t>(self.rank));
     }
-    meet(**transport, stream, self, 1);
+    meet(transport, stream, self, 1);
     std::vector<std::byte> landing(900, std::byte{0xee});
     for (int peer = 0; peer < self.world_size; ++peer) {
       const std::vector<Piece> pieces{
           {.remote_offset = k_data + 1, .local = landing.data() + 3, .bytes = 500},
           {.remote_offset = k_data + 600, .local = landing.data() + 700, .bytes = 177},
           {.remote_offset = k_data, .local = landing.data(), .bytes = 0}};
-      ASSERT_TRUE((*transport)->channel(peer).get(stream, pieces));
+      ASSERT_TRUE(transport.channel(peer).get(stream, pieces));
       EXPECT_EQ(landing[2], std::byte{0xee});
       EXPECT_EQ(landing[503], std::byte{0xee});
       EXPECT_EQ(landing[3 + 499], static_cast<std::byte>(500 * 7 + static_cast<std::size_t>(peer)));
@@ -98,14 +105,12 @@ TEST_P(Conformance, get_reads_odd_sizes_at_odd_addresses) {
                 static_cast<std::byte>(776 * 7 + static_cast<std::size_t>(peer)));
       EXPECT_EQ(landing[877], std::byte{0xee});
     }
-    meet(**transport, stream, self, 2);
+    meet(transport, stream, self, 2);
   });
 }
 
 TEST_P(Conformance, accumulate_adds_each_contribution_once_whoever_adds_at_the_same_time) {
-  run_ranks(group(), [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
+  run(group(), [](const Rank& self, Transport& transport) {
     InlineStream stream;
     constexpr std::size_t count = 5000;
     constexpr int repeats = 20;
@@ -125,11 +130,11 @@ TEST_P(Conformance, accumulate_adds_each_contribution_once_whoever_adds_at_the_s
                                        .count = second.size()}};
     for (int repeat = 0; repeat < repeats; ++repeat) {
       for (int peer = 0; peer < self.world_size; ++peer) {
-        ASSERT_TRUE((*transport)->channel(peer).accumulate(stream, region, addends));
+        ASSERT_TRUE(transport.channel(peer).accumulate(stream, region, addends));
       }
     }
-    meet(**transport, stream, self, 1);
-    const auto* sums = reinterpret_cast<const float*>((*transport)->memory() + k_data);
+    meet(transport, stream, self, 1);
+    const auto* sums = reinterpret_cast<const float*>(transport.memory() + k_data);
     const float factor = static_cast<float>(self.world_size * repeats);
     EXPECT_EQ(sums[0], 0.0F);
     for (std::size_t i = 0; i < first.size(); ++i) {
@@ -139,14 +144,12 @@ TEST_P(Conformance, accumulate_adds_each_contribution_once_whoever_adds_at_the_s
     for (std::size_t i = 0; i < second.size(); ++i) {
       ASSERT_EQ(sums[1400 + i], second[i] * factor) << "element " << i;
     }
-    meet(**transport, stream, self, 2);
+    meet(transport, stream, self, 2);
   });
 }
 
 TEST_P(Conformance, accumulate_into_a_region_of_ones_own_adds_once_and_needs_no_lock) {
-  run_ranks(group(), [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
+  run(group(), [](const Rank& self, Transport& transport) {
     InlineStream stream;
     constexpr std::size_t count = 300;
     // Each source's region lies behind the one before; what a lock would be is not zero.
@@ -156,8 +159,8 @@ TEST_P(Conformance, accumulate_into_a_region_of_ones_own_adds_once_and_needs_no_
         .locks_offset = k_locks,
         .chunk_bytes = 256,
         .exclusive = true};
-    std::memset((*transport)->memory() + k_locks, 0xff, 256);
-    meet(**transport, stream, self, 1);
+    std::memset(transport.memory() + k_locks, 0xff, 256);
+    meet(transport, stream, self, 1);
     std::vector<float> values(count - 1);
     std::iota(values.begin(), values.end(), static_cast<float>(self.rank));
     const Addend addend{.remote_offset = region.offset + 4,
@@ -166,11 +169,11 @@ TEST_P(Conformance, accumulate_into_a_region_of_ones_own_adds_once_and_needs_no_
                         .count = values.size()};
     for (int repeat = 0; repeat < 3; ++repeat) {
       for (int peer = 0; peer < self.world_size; ++peer) {
-        ASSERT_TRUE((*transport)->channel(peer).accumulate(stream, region, {&addend, 1}));
+        ASSERT_TRUE(transport.channel(peer).accumulate(stream, region, {&addend, 1}));
       }
     }
-    meet(**transport, stream, self, 2);
-    const auto* sums = reinterpret_cast<const float*>((*transport)->memory() + k_data);
+    meet(transport, stream, self, 2);
+    const auto* sums = reinterpret_cast<const float*>(transport.memory() + k_data);
     for (int source = 0; source < self.world_size; ++source) {
       const float* slot = sums + static_cast<std::size_t>(source) * count;
       EXPECT_EQ(slot[0], 0.0F);
@@ -179,7 +182,7 @@ TEST_P(Conformance, accumulate_into_a_region_of_ones_own_adds_once_and_needs_no_
             << "source " << source << " element " << i;
       }
     }
-    meet(**transport, stream, self, 3);
+    meet(transport, stream, self, 3);
   });
 }
 
@@ -187,19 +190,16 @@ TEST_P(Conformance, a_wait_for_a_rank_that_left_names_it) {
   if (std::get<1>(GetParam()) == 1) {
     return;  // a rank alone has nobody to wait for
   }
-  run_ranks(group(), [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
+  run(group(), [](const Rank& self, Transport& transport) {
     InlineStream stream;
     if (self.rank == 1) {
-      (*transport)->liveness().leave();
+      transport.liveness().leave();
       return;
     }
-    const Status status = (*transport)->channel(1).wait(stream, signal_from(1), 1, "greeting");
+    const Status status = transport.channel(1).wait(stream, signal_from(1), 1, "greeting");
     ASSERT_FALSE(status);
-    (*transport)
-        ->liveness()
-        .fail(status.error());  // so that who waits longer hears of rank 1, not of this rank's end
+    transport.liveness().fail(
+        status.error());  // so that who waits longer hears of rank 1, not of this rank's end
     EXPECT_EQ(status.error().rank, 1);
     EXPECT_NE(status.error().message.find("rank 1 left"), std::string::npos)
         << status.error().message;
@@ -211,35 +211,30 @@ TEST_P(Conformance, a_failure_reaches_every_rank_with_its_reason) {
   if (std::get<1>(GetParam()) == 1) {
     return;
   }
-  run_ranks(group(), [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
+  run(group(), [](const Rank& self, Transport& transport) {
     InlineStream stream;
     if (self.rank == 1) {
-      (*transport)->liveness().fail(session_error("out of memory in layer 3"));
+      transport.liveness().fail(session_error("out of memory in layer 3"));
       std::this_thread::sleep_for(Milliseconds(100));
       return;
     }
-    const Status status = (*transport)->channel(1).wait(stream, signal_from(1), 1, "greeting");
+    const Status status = transport.channel(1).wait(stream, signal_from(1), 1, "greeting");
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().rank, 1);
     EXPECT_NE(status.error().message.find("out of memory in layer 3"), std::string::npos);
     // And every operation after it says the same.
-    EXPECT_FALSE((*transport)->channel(0).signal(stream, signal_from(self.rank), 9));
+    EXPECT_FALSE(transport.channel(0).signal(stream, signal_from(self.rank), 9));
   });
 }
 
 TEST_P(Conformance, a_wait_without_progress_ends_at_its_limit) {
   PeerGroup limited = group();
   limited.wait.no_progress = Milliseconds(100);
-  run_ranks(limited, [](const Rank& self) {
-    auto transport = self.transport();
-    ASSERT_TRUE(transport) << transport.error().describe();
+  run(limited, [](const Rank& self, Transport& transport) {
     InlineStream stream;
     const std::int64_t begin = now_ns();
     const int peer = (self.rank + 1) % self.world_size;
-    const Status status =
-        (*transport)->channel(peer).wait(stream, signal_from(peer), 1, "greeting");
+    const Status status = transport.channel(peer).wait(stream, signal_from(peer), 1, "greeting");
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().rank, peer);
     EXPECT_GE(now_ns() - begin, 100'000'000);
@@ -268,16 +263,11 @@ TEST_P(Conformance, differing_ranks_are_told_before_the_first_byte_moves) {
 class RailConformance : public ::testing::TestWithParam<Backend> {
  protected:
   // Two nodes of two ranks.
-  static void run(PeerGroup group, const std::function<void(const Rank&, Transport&)>& body) {
+  static void run(PeerGroup group, const Body& body) {
     group.backend = GetParam();
     group.world_size = 4;
-    run_ranks(group, [&body](const Rank& self) {
-      TransportConfig config = self.config;
-      config.local_ranks = 2;
-      auto transport = self.make(config);
-      ASSERT_TRUE(transport) << transport.error().describe();
-      body(self, **transport);
-    });
+    group.local_ranks = 2;
+    testing::run(group, body);
   }
 };
 
