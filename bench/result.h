@@ -28,5 +28,7 @@ std::string to_json(const CaseResult& result);
 std::string to_text(const CaseResult& result);
 
 double median(std::vector<double> values);
+/// Between the two values next to the place, in proportion; q from 0 to 1.
+double quantile(std::vector<double> values, double q);
 
 }  // namespace headrace::bench
