@@ -6,6 +6,7 @@
 #include "bench.h"
 #include "info.h"
 #include "plan.h"
+#include "replay.h"
 
 namespace {
 
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
     headrace::cli::add_info(app);
     headrace::cli::add_bench(app);
     headrace::cli::add_plan(app);
+    headrace::cli::add_replay(app);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
