@@ -34,6 +34,10 @@ class Random {
   SplitMix64 bits_;
 };
 
+inline constexpr Strategy k_all[] = {Strategy::none,        Strategy::sorted,
+                                     Strategy::lb_micro,    Strategy::lb_mini,
+                                     Strategy::verl_native, Strategy::verl_optimized};
+
 inline CostModel cost_1_5b() { return CostModel::preset("1.5B").value(); }
 
 inline BalanceOptions options(Strategy strategy, int world_size, std::int64_t cap) {
