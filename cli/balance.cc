@@ -101,6 +101,9 @@ void run(const Options& options) {
     fmt::print("{}", plan_svg(shown));
     return;
   }
+  if (!options.svg.empty()) {
+    write(options.svg, plan_svg(shown));
+  }
   const Totals sum = totals(plans, options.alignment);
   if (options.json) {
     fmt::print("{}\n", balance_json(plans, sum, balance));
@@ -114,7 +117,6 @@ void run(const Options& options) {
   }
   fmt::print("\n{}", bars_text(shown, standard_output()));
   if (!options.svg.empty()) {
-    write(options.svg, plan_svg(shown));
     fmt::print("\npicture in {}\n", options.svg);
   }
 }

@@ -4,15 +4,12 @@
 #include <numeric>
 #include <utility>
 
+#include "balance/plan_timeline.h"
 #include "balance/shuffle.h"
 #include "base/checked_math.h"
 
 namespace headrace::cli {
 namespace {
-
-const Prediction& recommended(const BalancePlan& plan) {
-  return plan.recommendation == Mode::lockstep ? plan.lockstep : plan.on_demand;
-}
 
 /// Adds up one mode over plans.
 class ModeSum {
@@ -86,8 +83,8 @@ Totals totals(const std::vector<PlannedMinibatch>& plans, std::int64_t alignment
     }
     lockstep.add(plan.lockstep, plan);
     on_demand.add(plan.on_demand, plan);
-    best.add(recommended(plan), plan);
-    result.lockstep_minibatches += plan.recommendation == Mode::lockstep ? 1 : 0;
+    best.add(prediction(plan, auto_mode(plan)), plan);
+    result.lockstep_minibatches += auto_mode(plan) == Mode::lockstep ? 1 : 0;
   }
   result.cap_use = aligned / (static_cast<double>(result.microbatches) *
                               static_cast<double>(plans.front().plan.cap));
@@ -99,7 +96,7 @@ Totals totals(const std::vector<PlannedMinibatch>& plans, std::int64_t alignment
 
 std::size_t worst(const std::vector<PlannedMinibatch>& plans) {
   const auto found = std::ranges::max_element(plans, {}, [](const PlannedMinibatch& minibatch) {
-    return recommended(minibatch.plan).bubble;
+    return prediction(minibatch.plan, auto_mode(minibatch.plan)).bubble;
   });
   return static_cast<std::size_t>(found - plans.begin());
 }

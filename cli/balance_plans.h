@@ -47,14 +47,14 @@ struct Totals {
   double cap_use = 0.0;  ///< aligned tokens over what the microbatches could hold
   ModeTotal lockstep;
   ModeTotal on_demand;
-  ModeTotal recommended;                 ///< each minibatch as its plan recommends
-  std::size_t lockstep_minibatches = 0;  ///< for which lockstep is recommended
+  ModeTotal recommended;                 ///< each minibatch as mode="auto" runs it
+  std::size_t lockstep_minibatches = 0;  ///< that mode="auto" runs in lockstep
 };
 
 /// `plans` is not empty.
 Totals totals(const std::vector<PlannedMinibatch>& plans, std::int64_t alignment);
 
-/// The minibatch whose recommended mode waits the most of its time.
+/// The minibatch that waits the most of its time, as mode="auto" runs it.
 std::size_t worst(const std::vector<PlannedMinibatch>& plans);
 
 }  // namespace headrace::cli

@@ -138,8 +138,8 @@ std::string summary_text(const Totals& totals, const BalanceOptions& options,
 }
 
 std::string bars_text(const BalancePlan& plan, const Terminal& terminal) {
-  const Prediction& prediction =
-      plan.recommendation == Mode::lockstep ? plan.lockstep : plan.on_demand;
+  const Mode mode = auto_mode(plan);
+  const double makespan = prediction(plan, mode).makespan;
   const std::size_t shown = std::min(plan.ranks.size(), k_most_bars);
   std::vector<std::string> heads;
   std::vector<std::string> tails;
@@ -158,10 +158,10 @@ std::string bars_text(const BalancePlan& plan, const Terminal& terminal) {
   const int columns = std::max(terminal.columns - static_cast<int>(beside), k_fewest_columns);
   std::string text = fmt::format(
       "{}, {:.4g} from left to right; '|' ends a microbatch, '.' waits; tokens in microbatches\n",
-      to_string(plan.recommendation), prediction.makespan);
-  const std::vector<std::vector<Span>> ranks = timeline(plan, plan.recommendation);
+      to_string(mode), makespan);
+  const std::vector<std::vector<Span>> ranks = timeline(plan, mode);
   for (std::size_t rank = 0; rank < shown; ++rank) {
-    const Bar bar = bar_of(ranks[rank], prediction.makespan, columns);
+    const Bar bar = bar_of(ranks[rank], makespan, columns);
     text += heads[rank] + (terminal.colours ? coloured(bar) : bar.letters) + tails[rank] + "\n";
   }
   if (shown < plan.ranks.size()) {

@@ -13,8 +13,8 @@ namespace headrace::cli {
 std::string summary_text(const Totals& totals, const BalanceOptions& options,
                          const std::string& model);
 
-/// A plan's ranks as bars over the time of its recommended mode: a microbatch ends in '|', waiting
-/// is dotted.
+/// A plan's ranks as bars over the time that it takes as mode="auto" runs it: a microbatch ends in
+/// '|', waiting is dotted.
 std::string bars_text(const BalancePlan& plan, const Terminal& terminal);
 
 /// A line a strategy.

@@ -22,11 +22,10 @@ constexpr int k_second_hue = 30;
 
 /// Draws one mode, its title at `top`, and returns where it ends.
 double draw(Svg& svg, const BalancePlan& plan, Mode mode, double scale, double top) {
-  const Prediction& prediction = mode == Mode::lockstep ? plan.lockstep : plan.on_demand;
+  const auto [makespan, bubble] = prediction(plan, mode);
   svg.text(k_margin, top,
            fmt::format("{}: predicted time {:.4g}, {:.1f} % of it waiting{}", to_string(mode),
-                       prediction.makespan, 100.0 * prediction.bubble,
-                       mode == plan.recommendation ? " (recommended)" : ""));
+                       makespan, 100.0 * bubble, mode == auto_mode(plan) ? " (recommended)" : ""));
   const std::vector<std::vector<Span>> ranks = timeline(plan, mode);
   double y = top + k_line;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank, y += k_row) {
@@ -53,7 +52,7 @@ double draw(Svg& svg, const BalancePlan& plan, Mode mode, double scale, double t
                           microbatch.pieces.size(), microbatch.tokens, microbatch.cost));
       now = span.end;
     }
-    wait(now, prediction.makespan);
+    wait(now, makespan);
   }
   return y + k_margin;
 }

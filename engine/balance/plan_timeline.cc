@@ -29,4 +29,12 @@ std::vector<std::vector<Span>> timeline(const BalancePlan& plan, Mode mode) {
   return spans;
 }
 
+Mode auto_mode(const BalancePlan& plan) {
+  return plan.equal_counts() ? plan.recommendation : Mode::on_demand;
+}
+
+const Prediction& prediction(const BalancePlan& plan, Mode mode) {
+  return mode == Mode::lockstep ? plan.lockstep : plan.on_demand;
+}
+
 }  // namespace headrace

@@ -21,4 +21,11 @@ struct Span {
 /// spans and after the last, up to the predicted makespan of that mode.
 std::vector<std::vector<Span>> timeline(const BalancePlan& plan, Mode mode);
 
+/// How an engine of mode "auto" runs a plan: as it recommends, but never in lockstep where ranks
+/// have different numbers of microbatches.
+Mode auto_mode(const BalancePlan& plan);
+
+/// The plan's prediction for a mode.
+const Prediction& prediction(const BalancePlan& plan, Mode mode);
+
 }  // namespace headrace

@@ -67,5 +67,18 @@ TEST(PlanTimeline, ends_where_the_plan_predicts) {
   }
 }
 
+TEST(PlanTimeline, unequal_counts_never_run_in_lockstep) {
+  const BalancePlan equal = plan_of({{3}, {3}});
+  EXPECT_EQ(equal.recommendation, Mode::lockstep);
+  EXPECT_EQ(auto_mode(equal), Mode::lockstep);
+  const BalancePlan unequal = plan_of({{3}, {2, 1}});
+  EXPECT_EQ(auto_mode(unequal), Mode::on_demand);
+  // Here both modes take 3 + 1, but the second rank has one microbatch.
+  const BalancePlan padded = plan_of({{3, 1}, {3}});
+  EXPECT_EQ(padded.recommendation, Mode::lockstep);
+  EXPECT_EQ(auto_mode(padded), Mode::on_demand);
+  EXPECT_EQ(auto_mode(padded_for_lockstep(padded)), Mode::lockstep);
+}
+
 }  // namespace
 }  // namespace headrace

@@ -9,9 +9,10 @@ import pytest
 PROGRAM = Path(sys.executable).with_name("headrace")
 
 
-def run(*arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, first: str = "pass") -> subprocess.CompletedProcess[str]:
+    """The module as `python -m` runs it, after the statement `first`."""
     program = (
-        f"import runpy, sys; {code}; runpy.run_module('headrace.lengths', run_name='__main__')"
+        f"import runpy, sys; {first}; runpy.run_module('headrace.lengths', run_name='__main__')"
     )
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
@@ -79,6 +80,6 @@ def test_a_wrong_file_is_named(tmp_path: Path) -> None:
 
 
 def test_without_pyarrow_it_says_what_to_install() -> None:
-    result = run("data.parquet", code="sys.modules['pyarrow'] = None")
+    result = run("data.parquet", first="sys.modules['pyarrow'] = None")
     assert result.returncode == 1
     assert "pip install pyarrow" in result.stderr
