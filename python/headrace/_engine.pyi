@@ -1,7 +1,9 @@
 """The engine as Python sees it: addresses, sizes and streams as integers; no torch."""
 
+import os
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 class DType(Enum):
     float32 = 0
@@ -217,8 +219,18 @@ class CostModel:
         """Floating-point operations of forward and backward of a decoder with gated MLPs."""
 
     @staticmethod
+    def from_config(config: str | os.PathLike[str] | dict[str, Any]) -> CostModel:
+        """from_shape of a Hugging Face config.json, of the one in a folder, or of what it holds."""
+
+    @staticmethod
     def fit(points: Sequence[tuple[int, float]], with_microbatch: bool = False) -> CostModel:
         """Least squares through measured (tokens, cost) of microbatches with one sample each."""
+
+    @staticmethod
+    def parse(text: str) -> CostModel:
+        """What `headrace balance --model` takes: a preset, coefficients as
+        "quadratic,linear[,per_microbatch]", a config.json or its folder, or a file of measured
+        tokens,cost."""
 
     def sample(self, tokens: int) -> float: ...
 
