@@ -1,18 +1,14 @@
 #include "replay.h"
 
-#include <fmt/format.h>
-
 #include <cstdio>
-#include <fstream>
-#include <iostream>
-#include <iterator>
 #include <memory>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "balance/lengths.h"
 #include "balance/workloads.h"
+#include "options.h"
 #include "replay/decoder.h"
 #include "replay/study.h"
 #include "replay/study_text.h"
@@ -20,28 +16,22 @@
 namespace headrace::cli {
 namespace {
 
+constexpr const char* k_model = "1.5B";
+
 struct Options {
   std::string lengths;
-  std::string model = "1.5B";
+  std::string field;
+  std::string model = k_model;
   std::string mode = "all";
   std::string strategy;
   std::string machine = "h200";
   std::uint64_t seed = 0;
-  replay::StudyConfig study;
+  replay::StudyConfig study{.decoder = value_or_throw(replay::parse_decoder(k_model))};
   double communication = 0;
   int limit_seconds = 240;
   bool pinned = false;
   bool json = false;
 };
-
-// `main` prints it; CLI::RuntimeError would end the program without a word.
-template <class T>
-T value_or_throw(Result<T> result) {
-  if (!result) {
-    throw std::runtime_error(result.error().describe());
-  }
-  return std::move(result).value();
-}
 
 std::vector<std::int64_t> lengths_of(const Options& options) {
   const replay::StudyConfig& study = options.study;
@@ -50,15 +40,7 @@ std::vector<std::int64_t> lengths_of(const Options& options) {
         std::int64_t{study.ranks} * study.samples_per_rank * study.steps;
     return workload_lengths(workload.value(), static_cast<std::size_t>(count), options.seed);
   }
-  std::ifstream file;
-  if (options.lengths != "-") {
-    file.open(options.lengths);
-    if (!file) {
-      throw std::runtime_error(fmt::format("cannot read lengths from {}", options.lengths));
-    }
-  }
-  std::istream& input = options.lengths == "-" ? std::cin : file;
-  return {std::istream_iterator<std::int64_t>(input), {}};
+  return value_or_throw(read_lengths(options.lengths, options.field));
 }
 
 std::vector<replay::ArmChoice> arm_choices(const Options& options) {
@@ -86,8 +68,7 @@ std::vector<replay::ArmChoice> arm_choices(const Options& options) {
 
 void run(Options options) {
   replay::StudyConfig& study = options.study;
-  study.shape = value_or_throw(replay::preset_shape(options.model));
-  study.cost = value_or_throw(CostModel::preset(options.model));
+  study.decoder = value_or_throw(replay::parse_decoder(options.model));
   study.machine = value_or_throw(replay::machine(options.machine));
   study.lengths = lengths_of(options);
   study.arms = arm_choices(options);
@@ -111,27 +92,28 @@ void add_replay(CLI::App& app) {
       "replay", "Run the communication of training steps on forked ranks, with compute emulated");
   replay->add_option("--lengths", options->lengths, "file of sample lengths, - for the input, or the name of a workload")
       ->required();
+  replay->add_option("--field", options->field, "field or column of a length in a file");
   replay->add_option("--seed", options->seed, "of a workload's lengths")->capture_default_str();
   replay->add_option("--samples-per-rank", study.samples_per_rank, "samples a rank and step")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  replay->add_option("--model", options->model, "1.5B or 7B")->capture_default_str();
+      ->check(whole_number(1, 4096));
+  replay->add_option("--model", options->model, "1.5B, 7B, or a Hugging Face config.json")->capture_default_str();
   replay->add_option("--mode", options->mode, "packed, lockstep, on-demand or all")
       ->capture_default_str();
   replay->add_option("--strategy", options->strategy,
                      "strategies, separated by commas; lb-mini on demand, else lb-micro");
   replay->add_option("--ranks", study.ranks, "ranks, each a process")
       ->capture_default_str()
-      ->check(CLI::Range(1, 64));
+      ->check(whole_number(1, 64));
   replay->add_option("--steps", study.steps, "timed steps")
       ->capture_default_str()
-      ->check(CLI::Range(1, 10'000));
+      ->check(whole_number(1, 10'000));
   replay->add_option("--warm-up", study.warm_up, "steps left out")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      ->check(whole_number(1, 1000));
   replay->add_option("--cap", study.cap, "most tokens of a microbatch; 0: the longest sample's")
       ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+      ->check(whole_number(0));
   replay->add_option("--machine", options->machine, "machine that is emulated")
       ->capture_default_str();
   replay->add_option("--communication", options->communication,
@@ -145,7 +127,7 @@ void add_replay(CLI::App& app) {
   replay->add_flag("--pinned", options->pinned, "pin each rank to one core");
   replay->add_option("--limit-seconds", options->limit_seconds, "longest time for the ranks")
       ->capture_default_str()
-      ->check(CLI::Range(1, 86'400));
+      ->check(whole_number(1, 86'400));
   replay->add_flag("--json", options->json, "one JSON object");
   replay->callback([options] { run(*options); });
 }

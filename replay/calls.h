@@ -4,16 +4,13 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
-
 
 #include "collective/on_demand.h"
 #include "plan/model_spec.h"
 #include "replay/tensors.h"
 #include "replay/times.h"
 #include "replay/way.h"
-#include "runtime/thread_stream.h"
 #include "transport/bootstrap.h"
 
 namespace headrace::replay {
@@ -26,58 +23,32 @@ struct CallTime {
   std::int64_t waited_ns = 0;
 };
 
-/// The communication of one rank's training steps in one way: enter, then for every group gathers
-/// and reductions, then leave. Calls run one after the other, on the calling thread or on a worker
-/// beside it. One user thread.
+/// The communication of one rank's training steps in one way: enter, then gathers and reductions of
+/// groups, then leave. One caller.
 class Calls {
  public:
-  explicit Calls(bool on_worker);
+  Calls() = default;
   virtual ~Calls() = default;
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
 
-  /// Whether gathers and reductions run beside the caller.
-  bool on_worker() const { return worker_ != nullptr; }
-
-  Status enter();
-  /// Without a worker it runs when it is waited for, and so never ahead of what it would hide
-  /// under.
-  Status start_gather(std::size_t group, std::span<void* const> landings);
-  bool gather_done(std::size_t group) const { return gathers_[group].done(); }
-  Status wait_gather(std::size_t group);
-  /// Gradients are free again when it is done.
-  Status start_reduce(std::size_t group, std::span<const GradientSource> gradients);
-  bool reduce_done(std::size_t group) const { return reductions_[group].done(); }
-  Status wait_reduce(std::size_t group);
+  virtual Status enter() = 0;
+  /// Beside the caller, or where there is no worker, when it is waited for.
+  virtual Status start_gather(std::size_t group, std::span<void* const> landings) = 0;
+  virtual Status wait_gather(std::size_t group) = 0;
+  /// Beside the caller, or where there is no worker, now. `first` in this step of this group: sums
+  /// begin with it.
+  virtual Status start_reduce(std::size_t group, std::span<const GradientSource> gradients,
+                              bool first) = 0;
+  /// The group's gradients may be written again.
+  virtual Status wait_reduce(std::size_t group) = 0;
   /// Waits for all reductions; then every group's summed gradients are in the tensors.
-  Status leave();
+  virtual Status leave() = 0;
 
-  /// The calls since the last drain, in the order in which they ended. Between leave and enter.
-  std::vector<CallTime> drain() { return std::exchange(times_, {}); }
+  /// The calls since the last drain. Between leave and enter.
+  virtual std::vector<CallTime> drain() = 0;
   /// Leaves the peers in good order.
   virtual void close() = 0;
-
- protected:
-  virtual Status do_enter() = 0;
-  virtual Status do_gather(std::size_t group, std::span<void* const> landings) = 0;
-  virtual Status do_reduce(std::size_t group, std::span<const GradientSource> gradients,
-                           bool first) = 0;
-  virtual Status do_leave() = 0;
-  /// Time spent waiting for peers so far; asked on the thread that runs the call.
-  virtual std::int64_t waited_ns() const = 0;
-  void set_groups(std::size_t groups);
-  /// Waits for the worker and ends it; before what it uses goes.
-  void end_worker();
-
- private:
-  Status timed(CallKind kind, const std::function<Status()>& body);
-
-  std::unique_ptr<ThreadStream> worker_;
-  std::vector<std::span<void* const>> asked_;  ///< by group: landings of a gather not yet run
-  std::vector<Event> gathers_;
-  std::vector<Event> reductions_;
-  std::vector<bool> reduced_;  ///< by group, in this step
-  std::vector<CallTime> times_;
 };
 
 /// What a rank wires its calls with.
@@ -85,7 +56,7 @@ struct CallsConfig {
   const ModelSpec& model;
   int rank = 0;
   int world_size = 1;
-  bool on_worker = false;
+  bool on_worker = false;                   ///< gathers and reductions run beside the caller
   std::function<Exchange()> next_exchange;  ///< called exchanges_of(way) times
 };
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string>
+#include <string_view>
 #include <utility>
+
+#include "balance/model_config.h"
 
 namespace headrace::replay {
 namespace {
@@ -55,15 +57,21 @@ class Scaled {
 
 }  // namespace
 
-Result<ModelShape> preset_shape(std::string_view name) {
-  std::string known;
+Result<Decoder> parse_decoder(const std::string& text) {
   for (const auto& [preset, shape] : k_shapes) {
-    if (preset == name) {
-      return shape;
+    if (preset == text) {
+      HEADRACE_TRY_ASSIGN(const CostModel cost, CostModel::preset(text));
+      return Decoder{.shape = shape, .cost = cost};
     }
-    known += (known.empty() ? "" : ", ") + std::string(preset);
   }
-  return operation_error(fmt::format("there is no model '{}'; known are {}", name, known));
+  HEADRACE_TRY_ASSIGN(const ModelShape shape, read_model_config(text));
+  if (shape.experts > 0) {
+    return operation_error(fmt::format(
+        "{} describes a mixture of {} experts; replay knows decoders whose layers are all dense",
+        text, shape.experts));
+  }
+  HEADRACE_TRY_ASSIGN(const CostModel cost, CostModel::from_shape(shape));
+  return Decoder{.shape = shape, .cost = cost};
 }
 
 ModelSpec decoder_spec(const ModelShape& shape, double factor) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <string_view>
+#include <string>
 
 #include "balance/cost_model.h"
 #include "base/result.h"
@@ -8,8 +8,16 @@
 
 namespace headrace::replay {
 
-/// The shapes behind the published cost presets "1.5B" and "7B", those of Qwen2: 28 layers each.
-Result<ModelShape> preset_shape(std::string_view name);
+/// A model whose training steps are replayed.
+struct Decoder {
+  ModelShape shape;
+  CostModel cost;
+};
+
+/// A cost preset, "1.5B" or "7B", with the shape behind it (Qwen2's), or a Hugging Face config.json
+/// or its folder, with floating-point operations as cost. Mixtures of experts are refused: their
+/// parameters are not a decoder_spec.
+Result<Decoder> parse_decoder(const std::string& text);
 
 /// A decoder as FSDP2 wraps it: group 0 is the root (embedding, last norm, output projection), then
 /// a group a layer (two norms, four attention and three MLP matrices), all in bf16.

@@ -143,7 +143,8 @@ class RankBody {
     const Minibatch& work = arm.minibatches[minibatch];
     HEADRACE_TRY_ASSIGN(
         const StepTimes times,
-        run_step(*calls_[arm.way], tensors_, work[static_cast<std::size_t>(rank_)], check));
+        run_step(*calls_[arm.way], tensors_, work[static_cast<std::size_t>(rank_)],
+                 {.on_worker = run_.on_worker, .check = check}));
     const std::size_t backwards = microbatches(work);
     if (check && backwards > 0 && !tensors_.sums_are(static_cast<float>(backwards))) {
       return session_error(fmt::format("a replayed step of {} brought wrong sums", arm.name));

@@ -1,7 +1,10 @@
 // Calls over a session, on demand and in lockstep.
 
+#include <optional>
+#include <string_view>
 #include <utility>
 
+#include "base/clock.h"
 #include "replay/calls.h"
 #include "session/session.h"
 #include "transport/shm/shm_transport.h"
@@ -9,46 +12,93 @@
 namespace headrace::replay {
 namespace {
 
+// None: a part of another call.
+std::optional<CallKind> kind_of(std::string_view event) {
+  if (event == "publish") {
+    return CallKind::enter;
+  }
+  if (event == "gather" || event == "all_gather") {
+    return CallKind::gather;
+  }
+  if (event == "push" || event == "reduce_scatter") {
+    return CallKind::reduce;
+  }
+  return std::nullopt;
+}
+
 class SessionCalls : public Calls {
  public:
-  SessionCalls(bool on_worker, Tensors& tensors, std::unique_ptr<Session> session)
-      : Calls(on_worker), tensors_(tensors), session_(std::move(session)) {
-    set_groups(tensors.groups());
-  }
-  ~SessionCalls() override { end_worker(); }
+  SessionCalls(Tensors& tensors, std::unique_ptr<Session> session)
+      : tensors_(tensors), session_(std::move(session)), tickets_(tensors.groups()) {}
 
+  Status wait_gather(std::size_t group) override { return session_->wait_gather(group); }
+  Status wait_reduce(std::size_t group) override { return session_->wait_pushed(tickets_[group]); }
+
+  Status leave() override {
+    for (const std::uint64_t ticket : tickets_) {
+      HEADRACE_TRY(session_->wait_pushed(ticket));
+    }
+    left_ = {.kind = CallKind::leave, .begin_ns = now_ns()};
+    HEADRACE_TRY(session_->finish(0, 0, 0));
+    if (const auto settled = session_->settle(); !settled) {
+      return settled.error();
+    }
+    HEADRACE_TRY(collect());
+    left_.end_ns = now_ns();
+    return {};
+  }
+
+  std::vector<CallTime> drain() override {
+    std::vector<CallTime> times;
+    for (const TraceEvent& event : session_->drain_trace()) {
+      const std::string_view name = event.name;
+      if (const auto kind = kind_of(name)) {
+        times.push_back({.kind = *kind,
+                         .begin_ns = event.begin_ns,
+                         .end_ns = event.end_ns,
+                         .waited_ns = event.waited_ns});
+      } else if (name == "finish" || name == "settle") {
+        left_.waited_ns += event.waited_ns;
+      }
+    }
+    times.push_back(left_);
+    return times;
+  }
   void close() override { session_->close(); }
 
  protected:
-  std::int64_t waited_ns() const override { return session_->counters().wait_ns; }
-  Status settle() {
-    HEADRACE_TRY(session_->finish(0, 0, 0));
-    const auto settled = session_->settle();
-    return settled ? Status() : Status(settled.error());
+  virtual Status collect() = 0;
+  Status keep(std::size_t group, Result<std::uint64_t> ticket) {
+    HEADRACE_TRY_ASSIGN(tickets_[group], std::move(ticket));
+    return {};
   }
 
   Tensors& tensors_;
   std::unique_ptr<Session> session_;
+
+ private:
+  std::vector<std::uint64_t> tickets_;  ///< of each group's last reduction
+  CallTime left_;
 };
 
 class OnDemandCalls final : public SessionCalls {
  public:
   using SessionCalls::SessionCalls;
 
- protected:
-  Status do_enter() override {
+  Status enter() override {
     const auto epoch = session_->open(BracketKind::minibatch, 0, 0, tensors_.shards());
     return epoch ? Status() : Status(epoch.error());
   }
-  Status do_gather(std::size_t group, std::span<void* const> landings) override {
-    return session_->gather(group, landings);
+  Status start_gather(std::size_t group, std::span<void* const> landings) override {
+    return session_->start_gather(group, landings);
   }
-  Status do_reduce(std::size_t group, std::span<const GradientSource> gradients,
-                   bool /*first*/) override {
-    return session_->push(group, {gradients.begin(), gradients.end()});
+  Status start_reduce(std::size_t group, std::span<const GradientSource> gradients,
+                      bool /*first*/) override {
+    return keep(group, session_->push(group, {gradients.begin(), gradients.end()}));
   }
-  Status do_leave() override {
-    HEADRACE_TRY(settle());
+
+ protected:
+  Status collect() override {
     for (std::size_t group = 0; group < tensors_.groups(); ++group) {
       const AddressMap& map = tensors_.map(group);
       for (std::size_t p = 0; p < map.parameters(); ++p) {
@@ -65,20 +115,22 @@ class LockstepCalls final : public SessionCalls {
  public:
   using SessionCalls::SessionCalls;
 
- protected:
-  Status do_enter() override {
+  Status enter() override {
     const auto epoch = session_->open(BracketKind::minibatch, 0, 0, {}, true);
     return epoch ? Status() : Status(epoch.error());
   }
-  Status do_gather(std::size_t group, std::span<void* const> landings) override {
-    return session_->all_gather(group, tensors_.shards()[group], landings);
+  Status start_gather(std::size_t group, std::span<void* const> landings) override {
+    return session_->start_all_gather(group, tensors_.shards()[group], landings);
   }
-  Status do_reduce(std::size_t group, std::span<const GradientSource> gradients,
-                   bool first) override {
-    return session_->reduce_scatter(group, gradients, tensors_.sums(group).data(), 1.0F, !first,
-                                    !first);
+  Status start_reduce(std::size_t group, std::span<const GradientSource> gradients,
+                      bool first) override {
+    return keep(group,
+                session_->start_reduce_scatter(group, gradients, tensors_.sums(group).data(), 1.0F,
+                                               !first, !first));
   }
-  Status do_leave() override { return settle(); }
+
+ protected:
+  Status collect() override { return {}; }
 };
 
 Result<std::unique_ptr<Session>> connect(const CallsConfig& config, Mode mode) {
@@ -86,6 +138,7 @@ Result<std::unique_ptr<Session>> connect(const CallsConfig& config, Mode mode) {
   session.rank = config.rank;
   session.world_size = config.world_size;
   session.mode = mode;
+  session.worker_threads = config.on_worker;
   return Session::connect(session, config.model, [&](const TransportConfig& transport) {
     return make_shm_transport(transport, config.next_exchange());
   });
@@ -95,14 +148,12 @@ Result<std::unique_ptr<Session>> connect(const CallsConfig& config, Mode mode) {
 
 Result<std::unique_ptr<Calls>> make_on_demand_calls(const CallsConfig& config, Tensors& tensors) {
   HEADRACE_TRY_ASSIGN(auto session, connect(config, Mode::on_demand));
-  return std::unique_ptr<Calls>(
-      std::make_unique<OnDemandCalls>(config.on_worker, tensors, std::move(session)));
+  return std::unique_ptr<Calls>(std::make_unique<OnDemandCalls>(tensors, std::move(session)));
 }
 
 Result<std::unique_ptr<Calls>> make_lockstep_calls(const CallsConfig& config, Tensors& tensors) {
   HEADRACE_TRY_ASSIGN(auto session, connect(config, Mode::lockstep));
-  return std::unique_ptr<Calls>(
-      std::make_unique<LockstepCalls>(config.on_worker, tensors, std::move(session)));
+  return std::unique_ptr<Calls>(std::make_unique<LockstepCalls>(tensors, std::move(session)));
 }
 
 }  // namespace headrace::replay

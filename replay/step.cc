@@ -16,6 +16,9 @@ namespace {
 constexpr std::int64_t k_forward_parts = 1;
 constexpr std::int64_t k_backward_parts = 2;
 
+// Asking for a result that is there takes less.
+constexpr std::int64_t k_no_wait_ns = 10'000;
+
 // A time in which compute stood still for communication.
 struct Stall {
   std::int64_t begin_ns = 0;
@@ -24,8 +27,8 @@ struct Stall {
 
 class Step {
  public:
-  Step(Calls& calls, Tensors& tensors, bool check)
-      : calls_(calls), tensors_(tensors), check_(check) {}
+  Step(Calls& calls, Tensors& tensors, StepOptions options)
+      : calls_(calls), tensors_(tensors), options_(options), reduced_(tensors.groups()) {}
 
   Status run(std::span<const std::int64_t> microbatch_ns) {
     HEADRACE_TRY(on_caller([&] { return calls_.enter(); }));
@@ -83,8 +86,6 @@ class Step {
         HEADRACE_TRY(start_reduce(group_of(phase), slot));
       }
     }
-    // The layers' last gradients must be gone before the next microbatch's backward, as must the
-    // root's; both have its whole forward for it.
     return start_reduce(k_root, 0);
   }
 
@@ -93,13 +94,8 @@ class Step {
     return calls_.start_gather(group, tensors_.landings(group, slot));
   }
   Status wait_gather(std::size_t group, std::size_t slot) {
-    if (calls_.on_worker()) {
-      HEADRACE_TRY(beside_caller(calls_.gather_done(group),
-                                 [&] { return calls_.wait_gather(group); }));
-    } else {
-      HEADRACE_TRY(on_caller([&] { return calls_.wait_gather(group); }));
-    }
-    if (check_ && !tensors_.landings_are_right(group, slot)) {
+    HEADRACE_TRY(communicate([&] { return calls_.wait_gather(group); }));
+    if (options_.check && !tensors_.landings_are_right(group, slot)) {
       return session_error("a replayed gather brought wrong bytes");
     }
     return {};
@@ -107,11 +103,15 @@ class Step {
   Status start_reduce(std::size_t group, std::size_t slot) {
     HEADRACE_TRY(wait_reduce(group));
     bytes_ += unsharded_bytes(group);
-    const auto start = [&] { return calls_.start_reduce(group, tensors_.gradients(group, slot)); };
-    return calls_.on_worker() ? start() : on_caller(start);
+    const bool first = !reduced_[group];
+    reduced_[group] = true;
+    const auto start = [&] {
+      return calls_.start_reduce(group, tensors_.gradients(group, slot), first);
+    };
+    return options_.on_worker ? start() : on_caller(start);
   }
   Status wait_reduce(std::size_t group) {
-    return beside_caller(calls_.reduce_done(group), [&] { return calls_.wait_reduce(group); });
+    return reduced_[group] ? communicate([&] { return calls_.wait_reduce(group); }) : Status();
   }
   std::uint64_t unsharded_bytes(std::size_t group) const {
     return tensors_.map(group).shard_group_bytes() *
@@ -127,22 +127,26 @@ class Step {
     clock_.spend(stall.end_ns - stall.begin_ns);
     return {};
   }
-  // A wait for communication on the worker.
-  Status beside_caller(bool done, const std::function<Status()>& wait) {
-    if (done) {
-      return wait();
-    }
-    Stall stall{.begin_ns = clock_.at(), .end_ns = 0};
+  // A call that has to be over before compute goes on, wherever it runs.
+  Status communicate(const std::function<Status()>& body) {
+    return options_.on_worker ? beside_caller(body) : on_caller(body);
+  }
+  // A wait for communication on the worker. Where it was over, compute was not held up.
+  Status beside_caller(const std::function<Status()>& wait) {
+    const std::int64_t asked = now_ns();
     HEADRACE_TRY(wait());
-    stall.end_ns = now_ns();
-    stalls_.push_back(stall);
-    clock_.advance_to(stall.end_ns);
+    const std::int64_t got = now_ns();
+    if (got - asked > k_no_wait_ns) {
+      stalls_.push_back({.begin_ns = clock_.at(), .end_ns = got});
+      clock_.advance_to(got);
+    }
     return {};
   }
 
   Calls& calls_;
   Tensors& tensors_;
-  bool check_;
+  StepOptions options_;
+  std::vector<bool> reduced_;  ///< by group, in this step
   ComputeClock clock_;
   std::vector<Stall> stalls_;
   std::uint64_t bytes_ = 0;
@@ -151,9 +155,9 @@ class Step {
 }  // namespace
 
 Result<StepTimes> run_step(Calls& calls, Tensors& tensors,
-                           std::span<const std::int64_t> microbatch_ns, bool check) {
+                           std::span<const std::int64_t> microbatch_ns, StepOptions options) {
   const std::int64_t begin = now_ns();
-  Step step(calls, tensors, check);
+  Step step(calls, tensors, options);
   HEADRACE_TRY(step.run(microbatch_ns));
   return step.times(begin);
 }

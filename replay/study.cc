@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "balance/strategies.h"
-#include "replay/decoder.h"
 
 namespace headrace::replay {
 namespace {
@@ -17,24 +16,15 @@ constexpr double k_mib = 1 << 20;
 constexpr double k_gib = 1 << 30;
 constexpr double k_ns_a_second = 1e9;
 
-Result<std::vector<BalancePlan>> plans_of(const StudyConfig& config, const CostModel& cost,
-                                          Strategy strategy, std::int64_t cap) {
-  const auto size = static_cast<std::size_t>(config.ranks * config.samples_per_rank);
-  std::vector<BalancePlan> plans;
-  for (int step = 0; step < config.steps; ++step) {
-    HEADRACE_TRY_ASSIGN(
-        BalancePlan plan,
-        plan_minibatch(std::span(config.lengths).subspan(static_cast<std::size_t>(step) * size, size),
-                       {.world_size = config.ranks, .cap = cap, .strategy = strategy, .cost = cost}));
-    plans.push_back(std::move(plan));
-  }
-  return plans;
+// Of all ranks and steps.
+std::size_t samples(const StudyConfig& config) {
+  return static_cast<std::size_t>(config.ranks) *
+         static_cast<std::size_t>(config.samples_per_rank) *
+         static_cast<std::size_t>(config.steps);
 }
 
 Status validate(const StudyConfig& config) {
-  const std::size_t needed =
-      static_cast<std::size_t>(config.ranks * config.samples_per_rank) *
-      static_cast<std::size_t>(config.steps);
+  const std::size_t needed = samples(config);
   if (config.lengths.size() < needed) {
     return operation_error(
         fmt::format("{} steps of {} samples on {} ranks need {} lengths, but there are {}",
@@ -94,18 +84,24 @@ Result<Study> run_study(const StudyConfig& config) {
   HEADRACE_TRY(validate(config));
   Study study;
   study.cap = config.cap > 0 ? config.cap : std::ranges::max(config.lengths);
-  HEADRACE_TRY_ASSIGN(const CostModel operations, CostModel::from_shape(config.shape));
-  const CostModel cost = config.cost.value_or(operations);
+  const auto& [shape, cost] = config.decoder;
   std::vector<std::vector<BalancePlan>> plans;
   for (const ArmChoice& arm : config.arms) {
-    HEADRACE_TRY_ASSIGN(auto arm_plans, plans_of(config, cost, arm.strategy, study.cap));
+    HEADRACE_TRY_ASSIGN(
+        auto arm_plans,
+        plan_batch(std::span(config.lengths).first(samples(config)),
+                   static_cast<std::size_t>(config.steps),
+                   {.world_size = config.ranks,
+                    .cap = study.cap,
+                    .strategy = arm.strategy,
+                    .cost = cost}));
     plans.push_back(std::move(arm_plans));
   }
 
-  const ModelSpec full = decoder_spec(config.shape, 1);
+  const ModelSpec full = decoder_spec(shape, 1);
   const double full_mib = elements(full) * static_cast<double>(item_size(DType::bfloat16)) / k_mib;
   Run run{.ranks = config.ranks,
-          .model = decoder_spec(config.shape, std::sqrt(std::max(1.0, full_mib / config.model_mib))),
+          .model = decoder_spec(shape, std::sqrt(std::max(1.0, full_mib / config.model_mib))),
           .arms = {},
           .warm_up = config.warm_up,
           .on_worker = config.on_worker,
@@ -125,7 +121,7 @@ Result<Study> run_study(const StudyConfig& config) {
   const double lockstep_ns = study.calibration[Way::lockstep].microbatch_ns();
   const double machine_seconds = communication_seconds(config.machine, full, config.ranks);
   study.machine_microbatch_ms = machine_seconds * 1e3;
-  HEADRACE_TRY_ASSIGN(const double cost_seconds, seconds_a_cost(config.machine, cost, config.shape));
+  HEADRACE_TRY_ASSIGN(const double cost_seconds, seconds_a_cost(config.machine, cost, shape));
   study.scales.time = lockstep_ns / k_ns_a_second / machine_seconds;
   if (config.communication) {
     const Work work = work_of(plans.front(), config.arms.front().way);

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "balance/cost_model.h"
 #include "base/result.h"
 #include "replay/arms.h"
 #include "replay/calibration.h"
+#include "replay/decoder.h"
 #include "replay/machine.h"
 #include "replay/ranks.h"
 #include "replay/report.h"
@@ -17,14 +17,15 @@ namespace headrace::replay {
 
 /// What is replayed, and how.
 struct StudyConfig {
-  std::vector<std::int64_t> lengths;  ///< a minibatch after the other
+  Decoder decoder;
+  /// A minibatch after the other; of more than the steps need the first. Together they are the
+  /// batch that verl-native levels before it cuts it into minibatches.
+  std::vector<std::int64_t> lengths;
   int ranks = 8;
   int samples_per_rank = 4;
   int steps = 8;
   int warm_up = 1;
   std::int64_t cap = 0;  ///< tokens of a microbatch; 0: the longest sample's
-  ModelShape shape;
-  std::optional<CostModel> cost;  ///< none: operations of the shape
   std::vector<ArmChoice> arms;
   Machine machine;
   /// Communication over compute, whatever the machine's: calibrated, of lockstep, over the mean
