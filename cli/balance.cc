@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdint>
 #include <fstream>
 #include <limits>
@@ -26,7 +25,6 @@ namespace headrace::cli {
 namespace {
 
 constexpr std::int64_t k_most_ranks = 1 << 20;
-constexpr std::array k_all = {Strategy::none, Strategy::lb_micro, Strategy::lb_mini};
 constexpr const char* k_standard_output = "-";
 
 struct Options {
@@ -38,6 +36,8 @@ struct Options {
   std::string model = "1.5B";
   std::string oversize = to_string(Oversize::error);
   std::int64_t alignment = 1;
+  bool equal_samples = false;
+  std::int64_t min_microbatches = 0;
   std::int64_t samples_per_minibatch = 0;  ///< 0: all of them in one
   bool shuffle = false;
   std::uint64_t seed = 0;
@@ -53,7 +53,9 @@ BalanceOptions balance_options(const Options& options, Strategy strategy) {
           .strategy = strategy,
           .cost = value_or_throw(parse_cost_model(options.model)),
           .oversize = value_or_throw(parse_oversize(options.oversize)),
-          .alignment = options.alignment};
+          .alignment = options.alignment,
+          .equal_samples = options.equal_samples,
+          .min_microbatches = static_cast<int>(options.min_microbatches)};
 }
 
 std::vector<PlannedMinibatch> plans_of(const std::vector<std::int64_t>& lengths,
@@ -65,17 +67,23 @@ std::vector<PlannedMinibatch> plans_of(const std::vector<std::int64_t>& lengths,
   return value_or_throw(plan_minibatches(lengths, cutting, balance));
 }
 
-void compare(const std::vector<std::int64_t>& lengths, const Options& options) {
-  std::vector<std::pair<Strategy, Totals>> strategies;
-  for (const Strategy strategy : k_all) {
-    const BalanceOptions balance = balance_options(options, strategy);
-    strategies.emplace_back(strategy,
-                            totals(plans_of(lengths, options, balance), options.alignment));
+std::string strategy_help() {
+  std::string names;
+  for (const Strategy strategy : strategies()) {
+    names += (names.empty() ? "" : ", ") + std::string(to_string(strategy));
   }
-  fmt::print("{}",
-             options.json
-                 ? comparison_json(strategies, balance_options(options, Strategy::none)) + "\n"
-                 : comparison_text(strategies));
+  return "how samples are given to ranks: " + names;
+}
+
+void compare(const std::vector<std::int64_t>& lengths, const Options& options) {
+  std::vector<std::pair<Strategy, Totals>> rows;
+  for (const Strategy strategy : strategies()) {
+    const BalanceOptions balance = balance_options(options, strategy);
+    rows.emplace_back(strategy, totals(plans_of(lengths, options, balance), options.alignment));
+  }
+  fmt::print("{}", options.json
+                       ? comparison_json(rows, balance_options(options, Strategy::none)) + "\n"
+                       : comparison_text(rows));
 }
 
 void write(const std::string& path, const std::string& text) {
@@ -140,10 +148,9 @@ void add_balance(CLI::App& app) {
                       "of a list such as input_ids are counted");
   add_number("--world-size", options->world_size, "ranks", k_most_ranks)->required();
   add_number("--cap", options->cap, "most tokens of a microbatch, never exceeded")->required();
-  CLI::Option* strategy =
-      balance->add_option("--strategy", options->strategy, "how samples are given to ranks")
-          ->capture_default_str()
-          ->check(parsed_by(parse_strategy, "STRATEGY"));
+  CLI::Option* strategy = balance->add_option("--strategy", options->strategy, strategy_help())
+                              ->capture_default_str()
+                              ->check(parsed_by(parse_strategy, "STRATEGY"));
   balance
       ->add_option(
           "--model", options->model,
@@ -162,6 +169,10 @@ void add_balance(CLI::App& app) {
   add_number("--alignment", options->alignment,
              "lengths count towards the cap rounded up to a multiple of this")
       ->capture_default_str();
+  balance->add_flag("--equal-samples", options->equal_samples,
+                    "as many samples on every rank, give or take one");
+  add_number("--min-microbatches", options->min_microbatches, "of every rank, at least",
+             k_most_min_microbatches);
   CLI::Option* shuffle =
       balance->add_flag("--shuffle", options->shuffle, "in the order of headrace.data.minibatches");
   for (const auto& [name, value, help] :

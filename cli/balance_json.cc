@@ -9,7 +9,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json to_json(const ModeTotal& mode) { return {{"time", mode.time}, {"waiting", mode.waiting}}; }
+Json to_json(const ModeTotal& mode) {
+  return {{"time", mode.time}, {"waiting", mode.waiting}, {"lower_bound", mode.lower_bound}};
+}
 
 Json to_json(const Totals& totals) {
   return {{"minibatches", totals.minibatches},
@@ -33,6 +35,8 @@ Json asked(const BalanceOptions& options) {
           {"cap", options.cap},
           {"oversize", to_string(options.oversize)},
           {"alignment", options.alignment},
+          {"equal_samples", options.equal_samples},
+          {"min_microbatches", options.min_microbatches},
           {"model",
            {{"quadratic", options.cost.quadratic()},
             {"linear", options.cost.linear()},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "balance/plan_timeline.h"
@@ -16,17 +17,51 @@ class ModeSum {
  public:
   void add(const Prediction& prediction, const BalancePlan& plan) {
     time_ += prediction.makespan;
+    lower_bound_ += prediction.lower_bound;
     work_ += std::accumulate(plan.rank_costs.begin(), plan.rank_costs.end(), 0.0) /
              static_cast<double>(plan.ranks.size());
   }
   ModeTotal total() const {
-    return {.time = time_, .waiting = time_ > 0.0 ? std::max(1.0 - work_ / time_, 0.0) : 0.0};
+    return {.time = time_,
+            .waiting = time_ > 0.0 ? std::max(1.0 - work_ / time_, 0.0) : 0.0,
+            .lower_bound = lower_bound_};
   }
 
  private:
   double time_ = 0.0;
+  double lower_bound_ = 0.0;
   double work_ = 0.0;  ///< of a rank, on average
 };
+
+/// A plan of part of a batch with its own samples alone, renumbered from 0.
+PlannedMinibatch part_of_batch(BalancePlan plan, const std::vector<std::int64_t>& batch) {
+  std::vector<std::size_t> own = plan.oversize;
+  for (const auto& microbatches : plan.ranks) {
+    for (const Microbatch& microbatch : microbatches) {
+      for (const Piece& piece : microbatch.pieces) {
+        own.push_back(piece.sample);
+      }
+    }
+  }
+  std::ranges::sort(own);
+  own.erase(std::unique(own.begin(), own.end()), own.end());
+  const auto renumber = [&own](std::size_t& sample) {
+    sample = static_cast<std::size_t>(std::ranges::lower_bound(own, sample) - own.begin());
+  };
+  std::ranges::for_each(plan.oversize, renumber);
+  for (auto& microbatches : plan.ranks) {
+    for (Microbatch& microbatch : microbatches) {
+      for (Piece& piece : microbatch.pieces) {
+        renumber(piece.sample);
+      }
+    }
+  }
+  PlannedMinibatch result{.plan = std::move(plan)};
+  for (const std::size_t sample : own) {
+    result.samples.push_back(batch[sample]);
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -39,22 +74,32 @@ Result<std::vector<PlannedMinibatch>> plan_minibatches(const std::vector<std::in
     const Permutation permutation(lengths.size(), cutting.seed, cutting.epoch);
     HEADRACE_TRY_ASSIGN(order, permutation.slice(0, lengths.size()));
   }
+  const std::vector<std::int64_t> batch(order.begin(), order.end());
+  std::vector<std::int64_t> in_order;
+  for (const std::size_t sample : order) {
+    in_order.push_back(lengths[sample]);
+  }
   const std::size_t count = cutting.samples_per_minibatch > 0
                                 ? static_cast<std::size_t>(cutting.samples_per_minibatch)
                                 : lengths.size();
   std::vector<PlannedMinibatch> result;
-  for (std::size_t begin = 0; begin < order.size();) {
-    const std::size_t end = begin + std::min(count, order.size() - begin);
-    PlannedMinibatch minibatch;
-    std::vector<std::int64_t> chosen;
-    for (std::size_t i = begin; i < end; ++i) {
-      minibatch.samples.push_back(static_cast<std::int64_t>(order[i]));
-      chosen.push_back(lengths[order[i]]);
+  if (options.strategy == Strategy::verl_native) {
+    options.labels = batch;
+    const std::size_t minibatches = lengths.size() / count + (lengths.size() % count > 0 ? 1 : 0);
+    HEADRACE_TRY_ASSIGN(std::vector<BalancePlan> plans, plan_batch(in_order, minibatches, options));
+    for (BalancePlan& plan : plans) {
+      result.push_back(part_of_batch(std::move(plan), batch));
     }
-    options.labels = minibatch.samples;
-    HEADRACE_TRY_ASSIGN(minibatch.plan, plan_minibatch(chosen, options));
-    result.push_back(std::move(minibatch));
-    begin = end;
+    return result;
+  }
+  for (std::size_t begin = 0; begin < batch.size();) {
+    const std::size_t size = std::min(count, batch.size() - begin);
+    options.labels = std::span(batch).subspan(begin, size);
+    HEADRACE_TRY_ASSIGN(BalancePlan plan,
+                        plan_minibatch(std::span(in_order).subspan(begin, size), options));
+    result.push_back(
+        {.samples = {options.labels.begin(), options.labels.end()}, .plan = std::move(plan)});
+    begin += size;
   }
   return result;
 }

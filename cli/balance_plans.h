@@ -22,15 +22,18 @@ struct PlannedMinibatch {
   BalancePlan plan;
 };
 
-/// One plan for each minibatch, in order. Errors name samples by their position among all lengths.
+/// One plan for each minibatch, in order. Minibatches are consecutive samples, except that
+/// verl-native takes all lengths as one batch and cuts it itself. Errors name samples by their
+/// position among all lengths.
 Result<std::vector<PlannedMinibatch>> plan_minibatches(const std::vector<std::int64_t>& lengths,
                                                        const Cutting& cutting,
                                                        BalanceOptions options);
 
 /// What one mode takes, in the cost model's unit.
 struct ModeTotal {
-  double time = 0.0;     ///< sum of the makespans
-  double waiting = 0.0;  ///< share of all ranks' time, 0 to 1
+  double time = 0.0;         ///< sum of the makespans
+  double waiting = 0.0;      ///< share of all ranks' time, 0 to 1
+  double lower_bound = 0.0;  ///< of `time`, for any plan of the same minibatches; 0: none known
 };
 
 /// What plans come to, one or many.

@@ -31,6 +31,11 @@ std::string grouped(Integer value) {
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100.0 * share); }
 
+/// How far a time lies above its lower bound.
+std::string above_bound(const ModeTotal& mode) {
+  return mode.lower_bound > 0.0 ? percent(std::max(mode.time / mode.lower_bound - 1.0, 0.0)) : "-";
+}
+
 template <class Integer>
 std::string plural(Integer count, const char* one, const char* many) {
   return fmt::format("{} {}", grouped(count), count == 1 ? one : many);
@@ -128,10 +133,16 @@ std::string summary_text(const Totals& totals, const BalanceOptions& options,
                    options.cost.per_microbatch() > 0.0
                        ? fmt::format(" + {:.4g} a microbatch", options.cost.per_microbatch())
                        : ""));
+  const auto row = [&text](const char* name, const std::string& time, const std::string& waiting,
+                           const std::string& bound, const std::string& above) {
+    fmt::format_to(std::back_inserter(text), "  {:<12}{:>10}{:>10}{:>14}{:>10}\n", name, time,
+                   waiting, bound, above);
+  };
+  row("mode", "time", "waiting", "lower bound", "above it");
   for (const auto& [name, mode] :
        {std::pair{"lockstep", &totals.lockstep}, std::pair{"on-demand", &totals.on_demand}}) {
-    line(name, fmt::format("predicted time {:.4g}, {} of it waiting", mode->time,
-                           percent(mode->waiting)));
+    row(name, fmt::format("{:.4g}", mode->time), percent(mode->waiting),
+        fmt::format("{:.4g}", mode->lower_bound), above_bound(*mode));
   }
   line("recommended", recommendation(totals));
   return text;
@@ -172,16 +183,27 @@ std::string bars_text(const BalancePlan& plan, const Terminal& terminal) {
 }
 
 std::string comparison_text(const std::vector<std::pair<Strategy, Totals>>& strategies) {
-  std::string text =
-      fmt::format("{:<15}{:>13} {:>8} {:>10} {:>8} {:>10} {:>8}\n", "strategy", "microbatches",
-                  "cap use", "lockstep", "waiting", "on-demand", "waiting");
+  std::string text = fmt::format("{:<14}{:>9}{:>8}{:>9}{:>15}{:>9}\n", "", "micro-", "cap",
+                                 "lockstep", "", "on-demand");
+  using Cells = std::array<std::string, 3>;
+  const auto row = [&text](const std::string& name, const std::string& count,
+                           const std::string& use, const Cells& lockstep, const Cells& on_demand) {
+    fmt::format_to(std::back_inserter(text), "{:<14}{:>9}{:>8}", name, count, use);
+    for (const auto& [time, waiting, above] : {lockstep, on_demand}) {
+      fmt::format_to(std::back_inserter(text), "{:>9}{:>8}{:>7}", time, waiting, above);
+    }
+    text += '\n';
+  };
+  const auto cells = [](const ModeTotal& mode) {
+    return Cells{fmt::format("{:.4g}", mode.time), percent(mode.waiting), above_bound(mode)};
+  };
+  const Cells heads = {"time", "waiting", "above"};
+  row("strategy", "batches", "use", heads, heads);
   for (const auto& [strategy, totals] : strategies) {
-    fmt::format_to(std::back_inserter(text), "{:<15}{:>13} {:>8} {:>10.4g} {:>8} {:>10.4g} {:>8}\n",
-                   to_string(strategy), grouped(totals.microbatches), percent(totals.cap_use),
-                   totals.lockstep.time, percent(totals.lockstep.waiting), totals.on_demand.time,
-                   percent(totals.on_demand.waiting));
+    row(to_string(strategy), grouped(totals.microbatches), percent(totals.cap_use),
+        cells(totals.lockstep), cells(totals.on_demand));
   }
-  return text;
+  return text + "above: over a time that no plan of the same minibatches can beat\n";
 }
 
 }  // namespace headrace::cli

@@ -127,7 +127,11 @@ std::vector<LockstepSteps> free_candidates(const PackingProblem& problem) {
     offer(by_filled_steps(problem, order, steps + 1));
     offer(by_differencing(problem, steps));
   }
-  offer(LockstepSteps(problem, pack_two_level(problem)));
+  const RankPieces ranks = by_equal_differencing(problem, problem.costs);
+  offer(LockstepSteps(problem, levelled_packing(problem, ranks)));
+  if (const auto packing = differenced_packing(problem, ranks)) {
+    offer(LockstepSteps(problem, *packing));
+  }
   offer(by_first_fit(problem, first_fit, steps));
   offer(by_turns(problem, order));
   return candidates;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "balance/longest_first.h"
@@ -76,9 +77,13 @@ double makespan_of_singles(const PackingProblem& problem, const RankPieces& rank
 
 Packing pack_lb_mini(const PackingProblem& problem) {
   std::vector<RankPieces> assignments = levelled_ranks(problem, costs_with_share(problem));
-  if (problem.per_microbatch > 0.0 && problem.may_move()) {
-    assignments.push_back(by_microbatch(problem));
+  if (problem.per_microbatch > 0.0) {
+    if (problem.may_move()) {
+      assignments.push_back(by_microbatch(problem));
+    }
+    std::ranges::move(levelled_ranks(problem, problem.costs), std::back_inserter(assignments));
   }
+  assignments.push_back(by_equal_differencing(problem, problem.costs));
   // Among equals the first wins.
   Candidate best = pack_ranks(problem, assignments.front());
   const auto offer = [&](const RankPieces& ranks) {

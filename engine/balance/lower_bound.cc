@@ -58,15 +58,15 @@ double crowded_steps(const PackingProblem& problem, std::span<const std::size_t>
 
 }  // namespace
 
-std::size_t fewest_microbatches(const PackingProblem& problem) {
+std::size_t fewest_microbatches(std::span<const std::int64_t> sizes, std::int64_t cap) {
   std::size_t full = 0;
   std::size_t large = 0;
   std::int64_t rest = 0;  // of the total, below the cap: the total itself may not fit 63 bits
-  for (const std::int64_t size : problem.sizes) {
-    large += size > problem.cap - size ? 1 : 0;
-    if (size >= problem.cap - rest) {
+  for (const std::int64_t size : sizes) {
+    large += size > cap - size ? 1 : 0;
+    if (size >= cap - rest) {
       ++full;
-      rest -= problem.cap - size;
+      rest -= cap - size;
     } else {
       rest += size;
     }
@@ -76,7 +76,7 @@ std::size_t fewest_microbatches(const PackingProblem& problem) {
 
 LowerBounds lower_bounds(const PackingProblem& problem) {
   const std::vector<std::size_t> order = falling(problem.costs);
-  const std::size_t fewest = fewest_microbatches(problem);
+  const std::size_t fewest = fewest_microbatches(problem.sizes, problem.cap);
   const std::size_t crowded = (fewest + problem.ranks - 1) / problem.ranks;  // on some rank
   double total = problem.per_microbatch * static_cast<double>(fewest);
   double many = problem.per_microbatch * static_cast<double>(crowded);

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
 #include "balance/packing.h"
 
 namespace headrace {
@@ -18,8 +22,8 @@ struct LowerBounds {
 /// that steps are at least as costly as if the costliest were together.
 LowerBounds lower_bounds(const PackingProblem& problem);
 
-/// Fewest microbatches that can hold all pieces: their total over the cap, or pieces of more than
-/// half of it.
-std::size_t fewest_microbatches(const PackingProblem& problem);
+/// No fewer microbatches can hold pieces of these sizes: their total over the cap, or the pieces of
+/// more than half of it.
+std::size_t fewest_microbatches(std::span<const std::int64_t> sizes, std::int64_t cap);
 
 }  // namespace headrace

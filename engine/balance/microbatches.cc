@@ -8,6 +8,7 @@
 
 #include "balance/karmarkar_karp.h"
 #include "balance/longest_first.h"
+#include "balance/lower_bound.h"
 
 namespace headrace {
 namespace {
@@ -142,6 +143,39 @@ Packing levelled_packing(const PackingProblem& problem, const RankPieces& ranks)
     packing.push_back(levelled_microbatches(problem, pieces, count));
   }
   return packing;
+}
+
+std::optional<Packing> differenced_packing(const PackingProblem& problem, const RankPieces& ranks) {
+  std::size_t most = 0;
+  std::size_t count = std::max<std::size_t>(problem.min_microbatches, 1);
+  for (const auto& pieces : ranks) {
+    std::vector<std::int64_t> sizes;
+    sizes.reserve(pieces.size());
+    for (const std::size_t piece : pieces) {
+      sizes.push_back(problem.sizes[piece]);
+    }
+    most = std::max(most, pieces.size());
+    count = std::max(count, fewest_microbatches(sizes, problem.cap));
+  }
+  std::size_t trials = problem.placement_trials;
+  for (; count <= std::max(most, problem.min_microbatches); ++count) {
+    if (problem.costs.size() * count > trials) {
+      return std::nullopt;
+    }
+    trials -= problem.costs.size() * count;
+    Packing packing;
+    for (const auto& pieces : ranks) {
+      Bins bins = by_differencing(problem, pieces, count);
+      if (!within_cap(problem, bins)) {
+        break;
+      }
+      packing.push_back(std::move(bins));
+    }
+    if (packing.size() == ranks.size()) {
+      return packing;
+    }
+  }
+  return std::nullopt;
 }
 
 Packing single_packing(const PackingProblem& problem, const RankPieces& ranks) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "balance/packing.h"
@@ -24,6 +25,11 @@ Bins single_microbatches(const PackingProblem& problem, const std::vector<std::s
 /// Levelled microbatches of every rank, as many on each: the largest of the ranks' first-fit
 /// counts, `min_microbatches` at the least.
 Packing levelled_packing(const PackingProblem& problem, const RankPieces& ranks);
+
+/// As few microbatches by differencing alone, as many on every rank, as hold the cap: sometimes
+/// better levelled than `levelled_packing`, sometimes more of them. Nothing where the search would
+/// take too long.
+std::optional<Packing> differenced_packing(const PackingProblem& problem, const RankPieces& ranks);
 
 /// Single microbatches of every rank. In lockstep never costlier than any other order of them.
 Packing single_packing(const PackingProblem& problem, const RankPieces& ranks);

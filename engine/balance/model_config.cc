@@ -177,7 +177,8 @@ Result<ModelShape> with_experts(const Config& config, ModelShape shape) {
   const Json* type = config.find("model_type");
   const char* size = "moe_intermediate_size";
   if (config.find(size) == nullptr) {
-    if (type == nullptr || std::ranges::find(k_plain_mixtures, *type) == k_plain_mixtures.end()) {
+    if (type == nullptr || !type->is_string() ||
+        std::ranges::find(k_plain_mixtures, type->get<std::string>()) == k_plain_mixtures.end()) {
       return refused(fmt::format("without the field '{}'", size));
     }
     size = "intermediate_size";

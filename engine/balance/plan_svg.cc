@@ -22,10 +22,11 @@ constexpr int k_second_hue = 30;
 
 /// Draws one mode, its title at `top`, and returns where it ends.
 double draw(Svg& svg, const BalancePlan& plan, Mode mode, double scale, double top) {
-  const auto [makespan, bubble] = prediction(plan, mode);
+  const Prediction& predicted = prediction(plan, mode);
   svg.text(k_margin, top,
            fmt::format("{}: predicted time {:.4g}, {:.1f} % of it waiting{}", to_string(mode),
-                       makespan, 100.0 * bubble, mode == auto_mode(plan) ? " (recommended)" : ""));
+                       predicted.makespan, 100.0 * predicted.bubble,
+                       mode == auto_mode(plan) ? " (recommended)" : ""));
   const std::vector<std::vector<Span>> ranks = timeline(plan, mode);
   double y = top + k_line;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank, y += k_row) {
@@ -52,7 +53,7 @@ double draw(Svg& svg, const BalancePlan& plan, Mode mode, double scale, double t
                           microbatch.pieces.size(), microbatch.tokens, microbatch.cost));
       now = span.end;
     }
-    wait(now, makespan);
+    wait(now, predicted.makespan);
   }
   return y + k_margin;
 }

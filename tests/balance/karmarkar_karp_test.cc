@@ -90,8 +90,9 @@ class KarmarkarKarpSpeed : public ::testing::TestWithParam<Spread> {};
 TEST_P(KarmarkarKarpSpeed, partitions_100000_lengths_a_hundred_times_faster_than_plain_python) {
   const std::vector<std::int64_t> lengths = Random(3).longalign(100'000);
   std::vector<double> costs(lengths.size());
-  std::ranges::transform(lengths, costs.begin(),
-                         [](std::int64_t tokens) { return balance_test::cost_1_5b().sample(tokens); });
+  std::ranges::transform(lengths, costs.begin(), [](std::int64_t tokens) {
+    return balance_test::cost_1_5b().sample(tokens);
+  });
   for (const PartSizes sizes : {PartSizes::free, PartSizes::equal}) {
     const double begin = balance_test::thread_seconds();
     const Bins bins = karmarkar_karp(costs, GetParam().parts, sizes);

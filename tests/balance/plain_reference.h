@@ -29,7 +29,8 @@ inline Bins naive_differencing(std::span<const double> costs, std::size_t parts,
   };
   std::vector<std::size_t> order(costs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
   std::vector<Bins> partitions;
   const std::size_t row = equal_size ? parts : 1;
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -54,7 +55,7 @@ inline Bins naive_differencing(std::span<const double> costs, std::size_t parts,
 }
 
 struct ReferencePlan {
-  double lockstep = 0.0;   ///< makespans
+  double lockstep = 0.0;  ///< makespans
   double on_demand = 0.0;
   std::size_t microbatches = 0;  ///< of a rank
   bool over_cap = false;
@@ -77,7 +78,8 @@ inline ReferencePlan reference_plan(std::span<const std::int64_t> lengths,
       cost += costs[sample];
     }
     plan.on_demand = std::max(plan.on_demand, cost);
-    plan.microbatches = std::max(plan.microbatches, static_cast<std::size_t>((total + cap - 1) / cap));
+    plan.microbatches =
+        std::max(plan.microbatches, static_cast<std::size_t>((total + cap - 1) / cap));
   }
   while (true) {
     std::vector<double> steps(plan.microbatches, 0.0);

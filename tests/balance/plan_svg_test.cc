@@ -28,8 +28,8 @@ TEST(PlanSvg, shows_both_modes_with_waiting_hatched) {
   options.cost = CostModel::make(0.0, 1.0).value();
   const std::string svg = plan_svg(plan_minibatch(lengths, options).value());
   EXPECT_THAT(svg, HasSubstr("none: 6 tokens on 2 ranks, at most 8 tokens a microbatch"));
-  EXPECT_THAT(svg, HasSubstr("lockstep: predicted time 4, 25.0 % of it waiting (recommended)"));
-  EXPECT_THAT(svg, HasSubstr("on-demand: predicted time 4, 25.0 % of it waiting<"));
+  EXPECT_THAT(svg, HasSubstr("lockstep: predicted time 4, 25.0 % of it waiting<"));
+  EXPECT_THAT(svg, HasSubstr("on-demand: predicted time 4, 25.0 % of it waiting (recommended)"));
   EXPECT_EQ(count(svg, "hsl("), 2U * 3);
   EXPECT_EQ(count(svg, "url(#waiting)"), 2U) << "rank 1's end, in both modes";
   EXPECT_EQ(count(svg, "id=\"waiting\""), 1U);

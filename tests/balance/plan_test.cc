@@ -116,7 +116,8 @@ TEST(Names, are_those_that_users_write) {
   for (const Strategy strategy : balance_test::k_all) {
     EXPECT_EQ(parse_strategy(to_string(strategy)).value(), strategy);
   }
-  EXPECT_THAT(parse_strategy("lb_mini").error().message, HasSubstr("none, sorted, lb-micro, lb-mini, verl-native, verl-optimized"));
+  EXPECT_THAT(parse_strategy("lb_mini").error().message,
+              HasSubstr("none, sorted, lb-micro, lb-mini, verl-native, verl-optimized"));
   for (const Mode mode : {Mode::lockstep, Mode::on_demand}) {
     EXPECT_EQ(parse_mode(to_string(mode)).value(), mode);
   }

@@ -16,11 +16,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from headrace.data import CostModel, minibatches, plan
+from headrace._engine import plan_batch
+from headrace.data import CostModel, Plan, minibatches, plan
 
 PROGRAM = Path(sys.executable).with_name("headrace")
 LENGTHS = [8000, 500, 1200, 3000, 700, 6400, 2500, 900, 1500, 4100]
 CAP = 8192
+STRATEGIES = ["none", "sorted", "lb-micro", "lb-mini", "verl-native", "verl-optimized"]
 
 
 def run(*arguments: str, given: str | None = None, **options: Any) -> Any:
@@ -52,7 +54,7 @@ def refused(*arguments: str, lengths: str = "1 2 3") -> str:
     return result.stderr
 
 
-@pytest.mark.parametrize("strategy", ["none", "lb-micro", "lb-mini"])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_it_makes_the_plan_that_ranks_make(strategy: str) -> None:
     report = json.loads(balance("--strategy", strategy, "--json"))
     (minibatch,) = report["minibatches"]
@@ -75,6 +77,7 @@ def test_totals_add_up() -> None:
     for mode in ("lockstep", "on_demand"):
         assert totals[mode]["time"] == pytest.approx(getattr(made, mode).makespan)
         assert totals[mode]["waiting"] == pytest.approx(getattr(made, mode).bubble)
+        assert totals[mode]["lower_bound"] == pytest.approx(getattr(made, mode).lower_bound)
 
 
 def test_minibatches_are_cut_and_shuffled_as_in_training() -> None:
@@ -101,6 +104,40 @@ def test_minibatches_are_cut_and_shuffled_as_in_training() -> None:
     assert report["worst"] == waiting.index(max(waiting))
 
 
+def test_verl_native_cuts_the_whole_batch_itself() -> None:
+    rng = random.Random(2)
+    lengths = [rng.randint(1, 8000) for _ in range(36)]
+    arguments = ("--strategy", "verl-native", "--samples-per-minibatch", "12", "--json")
+    report = json.loads(balance(*arguments, lengths=lengths))
+    made = plan_batch(lengths, 3, 3, CAP, "verl-native")
+    assert len(report["minibatches"]) == len(made) == 3
+    for found, expected in zip(report["minibatches"], made, strict=True):
+        ranks = [
+            [
+                [found["samples"][piece[0]] for piece in micro["pieces"]]
+                for micro in rank["microbatches"]
+            ]
+            for rank in found["plan"]["ranks"]
+        ]
+        assert ranks == [[micro.samples for micro in rank] for rank in expected.ranks]
+        assert Plan.from_json(json.dumps(found["plan"])).lockstep == expected.lockstep
+    assert sorted(s for m in report["minibatches"] for s in m["samples"]) == list(range(36))
+
+
+def test_equal_samples_and_least_microbatches() -> None:
+    lengths = [100] * 3 + [10] * 9
+    (equal,) = json.loads(balance("--equal-samples", "--json", lengths=lengths))["minibatches"]
+    counts = [
+        sum(len(micro["pieces"]) for micro in rank["microbatches"])
+        for rank in equal["plan"]["ranks"]
+    ]
+    assert counts == [4, 4, 4]
+    (more,) = json.loads(balance("--min-microbatches", "2", "--json", lengths=lengths))[
+        "minibatches"
+    ]
+    assert min(len(rank["microbatches"]) for rank in more["plan"]["ranks"]) == 2
+
+
 def test_text_says_what_json_says() -> None:
     text = balance("--samples-per-minibatch", "4", "--model", "7B")
     totals = json.loads(balance("--samples-per-minibatch", "4", "--model", "7B", "--json"))[
@@ -114,8 +151,11 @@ def test_text_says_what_json_says() -> None:
     assert f"cap use       {100 * totals['cap_use']:.1f} %\n" in whole
     for mode in ("lockstep", "on-demand"):
         found = totals[mode.replace("-", "_")]
-        line = f"{found['time']:.4g}, {100 * found['waiting']:.1f} % of it waiting"
-        assert re.search(f"{mode} +predicted time {re.escape(line)}\n", whole)
+        time, bound = found["time"], found["lower_bound"]
+        assert time >= bound > 0
+        words = f"{mode} {time:.4g} {100 * found['waiting']:.1f} % {bound:.4g}".split()
+        words += f"{100 * (time / bound - 1):.1f} %".split()
+        assert words in [line.split() for line in whole.splitlines()]
     assert "cost model" in text and "7B: " in text
     assert "the worst is minibatch" in text
     assert "recommended" in said
@@ -175,11 +215,11 @@ def test_a_terminal_gets_its_width_and_colours_a_pipe_neither() -> None:
 
 def test_compare_has_a_line_a_strategy() -> None:
     report = json.loads(balance("--compare", "--json"))["strategies"]
-    lines = [line.split() for line in balance("--compare").splitlines()]
-    assert lines[0][0] == "strategy"
-    assert [line[0] for line in lines[1:]] == list(report)
-    assert {"none", "lb-micro", "lb-mini"} <= set(report)
-    for name, *words in lines[1:]:
+    text = balance("--compare").splitlines()
+    assert max(map(len, text)) <= 80
+    rows = [line.split() for line in text[2:-1]]
+    assert [row[0] for row in rows] == list(report) == STRATEGIES
+    for name, *words in rows:
         one = json.loads(balance("--strategy", name, "--json"))["totals"]
         assert one == report[name]
         assert f"{one['lockstep']['time']:.4g}" in words
@@ -292,7 +332,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--strategy", "best"), ["--strategy", "'best'", "lb-mini", "lb-micro", "none"]),
+        (("--strategy", "best"), ["--strategy", "'best'", *STRATEGIES]),
         (("--oversize", "cut"), ["--oversize", "'cut'", "truncate, drop and split"]),
         (("--model", "70B"), ["--model", "'70B'", "1.5B, 7B", "config.json", "quadratic,linear"]),
         (("--alignment", "0"), ["--alignment", "0", "1 or more"]),
