@@ -1,17 +1,23 @@
 #include "bench/result.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "kernel/isa.h"
+#include "bench/environment.h"
 
 namespace headrace::bench {
 namespace {
+
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double place = q * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  const double part = place - static_cast<double>(below);
+  return values[below] * (1 - part) + values[above] * part;
+}
 
 // Median over rounds of peer / ours, both from the same round.
 double ratio(const Samples& peer, const Samples& ours) {
@@ -22,28 +28,11 @@ double ratio(const Samples& peer, const Samples& ours) {
   return median(std::move(ratios));
 }
 
-double rounded(double value) { return std::round(value * 1000) / 1000; }
-
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.starts_with("model name")) {
-      return line.substr(line.find(':') + 2);
-    }
-  }
-  return "unknown";
-}
-
 }  // namespace
 
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  const double place = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  const double part = place - static_cast<double>(below);
-  return values[below] * (1 - part) + values[above] * part;
+std::pair<double, double> spread(const std::vector<double>& values) {
+  const double middle = median(values);
+  return {quantile(values, 0.25) / middle, quantile(values, 0.75) / middle};
 }
 
 double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
@@ -65,17 +54,14 @@ std::string to_json(const CaseResult& result) {
       json["peers"][arm.name] = rounded(median(arm.ms));
       json["ratios"][arm.name] = rounded(ratio(arm, ours));
     }
-    json["spread"][arm.name] = {rounded(quantile(arm.ms, 0.25) / median(arm.ms)),
-                                rounded(quantile(arm.ms, 0.75) / median(arm.ms))};
+    const auto [low, high] = spread(arm.ms);
+    json["spread"][arm.name] = {rounded(low), rounded(high)};
   }
   if (!result.memory.empty()) {
     json["memory"] = result.memory;
     json["memory_unit"] = result.memory_unit;
   }
-  json["machine"] = {{"processor", processor()},
-                     {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
-                     {"isa", to_string(best_isa())}};
-  json["versions"] = {{"headrace", HEADRACE_VERSION}, {"compiler", __VERSION__}};
+  json.update(environment());
   return json.dump();
 }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/arms.h"
@@ -28,7 +29,7 @@ std::string to_json(const CaseResult& result);
 std::string to_text(const CaseResult& result);
 
 double median(std::vector<double> values);
-/// Between the two values next to the place, in proportion; q from 0 to 1.
-double quantile(std::vector<double> values, double q);
+/// The quartiles over the median.
+std::pair<double, double> spread(const std::vector<double>& values);
 
 }  // namespace headrace::bench

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "replay/decoder.h"
 #include "replay/study.h"
 #include "replay/study_text.h"
+#include "replay/sweep.h"
+#include "replay/sweep_text.h"
 
 namespace headrace::cli {
 namespace {
@@ -29,6 +32,7 @@ struct Options {
   replay::StudyConfig study{.decoder = value_or_throw(replay::parse_decoder(k_model))};
   double communication = 0;
   int limit_seconds = 240;
+  int sweep = 0;
   bool pinned = false;
   bool json = false;
 };
@@ -66,7 +70,24 @@ std::vector<replay::ArmChoice> arm_choices(const Options& options) {
   return choices;
 }
 
+void sweep(const Options& options) {
+  replay::SweepConfig config{.workloads = options.sweep, .seed = options.seed};
+  config.limits.all = Milliseconds(options.limit_seconds * 1000);
+  const auto cases = value_or_throw(replay::run_sweep(config));
+  const replay::SweepScore score = replay::score(cases, config.tie);
+  std::fputs(options.json ? replay::to_json(cases, score).c_str()
+                          : replay::to_text(cases, score).c_str(),
+             stdout);
+}
+
 void run(Options options) {
+  if (options.sweep > 0) {
+    sweep(options);
+    return;
+  }
+  if (options.lengths.empty()) {
+    throw std::runtime_error("replay needs --lengths, or --sweep");
+  }
   replay::StudyConfig& study = options.study;
   study.decoder = value_or_throw(replay::parse_decoder(options.model));
   study.machine = value_or_throw(replay::machine(options.machine));
@@ -90,8 +111,7 @@ void add_replay(CLI::App& app) {
   replay::StudyConfig& study = options->study;
   CLI::App* replay = app.add_subcommand(
       "replay", "Run the communication of training steps on forked ranks, with compute emulated");
-  replay->add_option("--lengths", options->lengths, "file of sample lengths, - for the input, or the name of a workload")
-      ->required();
+  replay->add_option("--lengths", options->lengths, "file of sample lengths, - for the input, or the name of a workload");
   replay->add_option("--field", options->field, "field or column of a length in a file");
   replay->add_option("--seed", options->seed, "of a workload's lengths")->capture_default_str();
   replay->add_option("--samples-per-rank", study.samples_per_rank, "samples a rank and step")
@@ -124,6 +144,9 @@ void add_replay(CLI::App& app) {
       ->check(CLI::Range(0.1, 65536.0));
   replay->add_flag("--worker-threads,!--inline", study.on_worker,
                    "communicate beside compute (the default), or on the computing thread");
+  replay->add_option("--sweep", options->sweep,
+                     "run so many random workloads in both modes instead, and score auto's choice")
+      ->check(whole_number(1, 10'000));
   replay->add_flag("--pinned", options->pinned, "pin each rank to one core");
   replay->add_option("--limit-seconds", options->limit_seconds, "longest time for the ranks")
       ->capture_default_str()

@@ -50,8 +50,9 @@ ArmReport report(const Arm& arm, const ArmTimes& times) {
   }
   const auto rank_steps = static_cast<double>(times.size() * report.ranks.size());
   report.step_ms = bench::median(steps);
-  report.lower_ms = bench::quantile(steps, 0.25);
-  report.upper_ms = bench::quantile(steps, 0.75);
+  const auto [lower, upper] = bench::spread(steps);
+  report.lower_ms = lower * report.step_ms;
+  report.upper_ms = upper * report.step_ms;
   report.ideal_ms = bench::median(ideals);
   report.total_ms = sum(steps);
   report.ideal_total_ms = sum(ideals);
