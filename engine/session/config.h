@@ -33,7 +33,7 @@ struct SessionConfig {
   Mode mode = Mode::on_demand;                      ///< must agree on every rank
   int local_ranks = 0;              ///< ranks a node; 0: all. On-demand needs all ranks on one node
   LockstepOptions lockstep;         ///< must agree on every rank
-  bool worker_threads = false;      ///< gathers and pushes run beside the caller
+  bool worker_threads = false;      ///< gathers and pushes run beside the caller; must agree
   std::size_t pushes_in_flight{2};  ///< with worker threads; one more waits for the oldest
   std::size_t trace_events =
       65'536;  ///< kept between two drains; later ones are counted as dropped

@@ -35,11 +35,13 @@ std::string fingerprint(const SessionConfig& config) {
   const AllGatherOptions& gather = config.lockstep.all_gather;
   return fmt::format(
       "{}{}accumulate={} local_ranks={} adopted={} wave_width={} transfers={} passes={} "
-      "gradients={} staging_slots={} chunk_bytes={} head_bytes={} min_run={} last_round_groups={}",
+      "gradients={} staging_slots={} chunk_bytes={} head_bytes={} min_run={} last_round_groups={} "
+      "worker_threads={}",
       config.fingerprint, config.fingerprint.empty() ? "" : " ", to_string(config.accumulate),
       config.local_ranks, adopted, reduce.wave_width, reduce.transfers, reduce.passes,
       reduce.mode == GradientMode::in_place ? "in-place" : "slot-reuse", reduce.staging_slots,
-      reduce.chunk_bytes, gather.head_bytes, gather.min_run, gather.last_round_groups);
+      reduce.chunk_bytes, gather.head_bytes, gather.min_run, gather.last_round_groups,
+      config.worker_threads);
 }
 
 }  // namespace

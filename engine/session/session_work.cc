@@ -71,7 +71,7 @@ Status Session::wait_pushed(std::uint64_t ticket) {
     pushes_.pop_front();
     HEADRACE_TRY(task.result());
   }
-  return {};
+  return check();
 }
 
 Status Session::hold(Task& task, int group) {
