@@ -74,8 +74,7 @@ bool write_all(int fd, const std::string& text) {
     pin_to_core(rank);
   }
   const Result<std::string> result = body(rank);
-  const std::string text =
-      result ? k_result + result.value() : k_error + result.error().describe();
+  const std::string text = result ? k_result + result.value() : k_error + result.error().describe();
   const bool written = write_all(output, text);
   std::fflush(nullptr);
   ::_exit(result && written ? 0 : 1);
@@ -188,9 +187,9 @@ Result<std::vector<std::string>> run_rank_processes(
   while (children.first_running() >= 0) {
     const std::vector<int> ended = children.take_in(deadline);
     if (ended.empty() && deadline.passed()) {
-      return operation_error(first_failure.value_or(
-          fmt::format("rank {} was not done within {} s", children.first_running(),
-                      limits.all.count() / 1000)));
+      return operation_error(
+          first_failure.value_or(fmt::format("rank {} was not done within {} s",
+                                             children.first_running(), limits.all.count() / 1000)));
     }
     for (const int rank : ended) {
       if (!first_failure && !children[rank].succeeded()) {

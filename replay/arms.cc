@@ -39,7 +39,8 @@ std::vector<double> ideal_ns(const Arm& arm) {
       }
     } else {
       for (std::size_t step = 0; step < minibatch.front().size(); ++step) {
-        ideal += std::ranges::max(minibatch, {}, [&](const auto& rank) { return rank[step]; })[step];
+        ideal +=
+            std::ranges::max(minibatch, {}, [&](const auto& rank) { return rank[step]; })[step];
       }
     }
     ideals.push_back(static_cast<double>(ideal));

@@ -7,12 +7,13 @@
 namespace headrace::replay {
 namespace {
 
-Arm without_compute(Way way, int ranks, int microbatches, int steps) {
-  const Minibatch minibatch(static_cast<std::size_t>(ranks),
-                            std::vector<std::int64_t>(static_cast<std::size_t>(microbatches), 0));
+Arm even_arm(Way way, int ranks, int microbatches, const CalibrationConfig& config) {
+  const Minibatch minibatch(
+      static_cast<std::size_t>(ranks),
+      std::vector<std::int64_t>(static_cast<std::size_t>(microbatches), config.compute_ns));
   return {.name = to_string(way),
           .way = way,
-          .minibatches = std::vector<Minibatch>(static_cast<std::size_t>(steps), minibatch)};
+          .minibatches = std::vector<Minibatch>(static_cast<std::size_t>(config.steps), minibatch)};
 }
 
 double median_step(const ArmTimes& times) {
@@ -48,14 +49,15 @@ Result<Calibration> calibrate(const Run& run, const std::vector<Way>& ways,
   probe.on_worker = false;
   probe.arms.clear();
   for (const Way way : ways) {
-    probe.arms.push_back(without_compute(way, run.ranks, config.few, config.steps));
-    probe.arms.push_back(without_compute(way, run.ranks, config.many, config.steps));
+    probe.arms.push_back(even_arm(way, run.ranks, config.few, config));
+    probe.arms.push_back(even_arm(way, run.ranks, config.many, config));
   }
   HEADRACE_TRY_ASSIGN(const std::vector<ArmTimes> times, run_ranks(probe));
   Calibration calibration;
   for (std::size_t i = 0; i < ways.size(); ++i) {
-    const double few = median_step(times[2 * i]);
-    const double many = median_step(times[2 * i + 1]);
+    const auto compute = static_cast<double>(config.compute_ns);
+    const double few = median_step(times[2 * i]) - config.few * compute;
+    const double many = median_step(times[2 * i + 1]) - config.many * compute;
     const double microbatch = std::max(0.0, many - few) / (config.many - config.few);
     const double share = gather_share(times[2 * i + 1]);
     calibration[ways[i]] = {.gather_ns = microbatch * share,

@@ -45,10 +45,8 @@ class Scaled {
             .dtype = DType::bfloat16};
   }
   ParameterSpec vector(std::string name, std::int64_t rows) const {
-    return {.name = std::move(name),
-            .rows = size(rows),
-            .row_elements = 1,
-            .dtype = DType::bfloat16};
+    return {
+        .name = std::move(name), .rows = size(rows), .row_elements = 1, .dtype = DType::bfloat16};
   }
 
  private:
@@ -86,19 +84,18 @@ ModelSpec decoder_spec(const ModelShape& shape, double factor) {
                               scaled.matrix("output", shape.vocabulary, shape.hidden),
                           }});
   for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    model.groups.push_back(
-        {.name = fmt::format("layer{}", layer),
-         .parameters = {
-             scaled.vector("attention_norm", shape.hidden),
-             scaled.matrix("query", queries, shape.hidden),
-             scaled.matrix("key", keys, shape.hidden),
-             scaled.matrix("value", keys, shape.hidden),
-             scaled.matrix("attention_output", shape.hidden, queries),
-             scaled.vector("mlp_norm", shape.hidden),
-             scaled.matrix("gate", shape.intermediate, shape.hidden),
-             scaled.matrix("up", shape.intermediate, shape.hidden),
-             scaled.matrix("down", shape.hidden, shape.intermediate),
-         }});
+    model.groups.push_back({.name = fmt::format("layer{}", layer),
+                            .parameters = {
+                                scaled.vector("attention_norm", shape.hidden),
+                                scaled.matrix("query", queries, shape.hidden),
+                                scaled.matrix("key", keys, shape.hidden),
+                                scaled.matrix("value", keys, shape.hidden),
+                                scaled.matrix("attention_output", shape.hidden, queries),
+                                scaled.vector("mlp_norm", shape.hidden),
+                                scaled.matrix("gate", shape.intermediate, shape.hidden),
+                                scaled.matrix("up", shape.intermediate, shape.hidden),
+                                scaled.matrix("down", shape.hidden, shape.intermediate),
+                            }});
   }
   return model;
 }

@@ -29,8 +29,8 @@ double link_bytes(const ModelSpec& model, int ranks);
 double communication_seconds(const Machine& machine, const ModelSpec& model, int ranks);
 
 /// Seconds that one unit of the cost model is: floating-point operations where it is made from the
-/// shape; a fit in a unit of its own is scaled to take as long as the shape's operations on a sample
-/// of k_reference_tokens.
+/// shape; a fit in a unit of its own is scaled to take as long as the shape's operations on a
+/// sample of k_reference_tokens.
 Result<double> seconds_a_cost(const Machine& machine, const CostModel& cost,
                               const ModelShape& shape);
 inline constexpr std::int64_t k_reference_tokens = 32'000;

@@ -53,9 +53,8 @@ class PackedCalls final : public Calls {
     if (worker_ == nullptr) {
       return reduce(group, gradients, first);
     }
-    return on_worker(reductions_[group], [this, group, gradients, first] {
-      return reduce(group, gradients, first);
-    });
+    return on_worker(reductions_[group],
+                     [this, group, gradients, first] { return reduce(group, gradients, first); });
   }
   Status wait_reduce(std::size_t group) override { return wait(reductions_[group]); }
   Status leave() override {
@@ -134,8 +133,8 @@ Result<Shape> make_shape(const CallsConfig& config, const GroupSpec& group) {
 Result<std::unique_ptr<Calls>> make_packed_calls(const CallsConfig& config, Tensors& tensors) {
   HEADRACE_TRY_ASSIGN(Shape root, make_shape(config, config.model.groups[k_root]));
   HEADRACE_TRY_ASSIGN(Shape layers, make_shape(config, config.model.groups[k_root + 1]));
-  return std::unique_ptr<Calls>(std::make_unique<PackedCalls>(config.on_worker, tensors,
-                                                              std::move(root), std::move(layers)));
+  return std::unique_ptr<Calls>(
+      std::make_unique<PackedCalls>(config.on_worker, tensors, std::move(root), std::move(layers)));
 }
 
 }  // namespace headrace::replay

@@ -113,8 +113,8 @@ class RankBody {
     std::vector<ArmTimes> times(run_.arms.size());
     const int timed = static_cast<int>(run_.arms.front().minibatches.size());
     for (int step = 0; step < run_.warm_up + timed; ++step) {
-      const auto minibatch = static_cast<std::size_t>(
-          step < run_.warm_up ? step % timed : step - run_.warm_up);
+      const auto minibatch =
+          static_cast<std::size_t>(step < run_.warm_up ? step % timed : step - run_.warm_up);
       if (run_.before_step) {
         if (const Status status = run_.before_step(rank_, step); !status) {
           meeting.fail(status.error());
@@ -141,10 +141,9 @@ class RankBody {
  private:
   Result<StepTimes> run_arm(const Arm& arm, std::size_t minibatch, bool check) {
     const Minibatch& work = arm.minibatches[minibatch];
-    HEADRACE_TRY_ASSIGN(
-        const StepTimes times,
-        run_step(*calls_[arm.way], tensors_, work[static_cast<std::size_t>(rank_)],
-                 {.on_worker = run_.on_worker, .check = check}));
+    HEADRACE_TRY_ASSIGN(const StepTimes times,
+                        run_step(*calls_[arm.way], tensors_, work[static_cast<std::size_t>(rank_)],
+                                 {.on_worker = run_.on_worker, .check = check}));
     const std::size_t backwards = microbatches(work);
     if (check && backwards > 0 && !tensors_.sums_are(static_cast<float>(backwards))) {
       return session_error(fmt::format("a replayed step of {} brought wrong sums", arm.name));

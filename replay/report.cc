@@ -79,10 +79,11 @@ std::string bars(const ArmReport& report, int width) {
     const int compute = cells(shares.compute);
     const int communication = std::min(cells(shares.communication), width - compute);
     const int waiting = std::min(cells(shares.waiting), width - compute - communication);
-    text += fmt::format("  rank {} {:#>{}}{:+>{}}{:.>{}} compute {:.1f} %, communication {:.1f} %, "
-                        "waiting {:.1f} %\n",
-                        rank, "", compute, "", communication, "", waiting, 100 * shares.compute,
-                        100 * shares.communication, 100 * shares.waiting);
+    text += fmt::format(
+        "  rank {} {:#>{}}{:+>{}}{:.>{}} compute {:.1f} %, communication {:.1f} %, "
+        "waiting {:.1f} %\n",
+        rank, "", compute, "", communication, "", waiting, 100 * shares.compute,
+        100 * shares.communication, 100 * shares.waiting);
   }
   return text;
 }

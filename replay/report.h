@@ -17,17 +17,17 @@ struct RankShares {
 /// What one arm came to. Milliseconds.
 struct ArmReport {
   std::string name;
-  double step_ms = 0;    ///< median
-  double lower_ms = 0;   ///< quartiles
+  double step_ms = 0;   ///< median
+  double lower_ms = 0;  ///< quartiles
   double upper_ms = 0;
-  double ideal_ms = 0;   ///< median step by compute alone
-  double over_ideal = 0; ///< all steps together: measured over compute alone
-  double waiting_ms = 0; ///< of a rank in a step, mean
+  double ideal_ms = 0;    ///< median step by compute alone
+  double over_ideal = 0;  ///< all steps together: measured over compute alone
+  double waiting_ms = 0;  ///< of a rank in a step, mean
   /// Communication without waiting, hidden or not, over compute.
   double communication = 0;
-  double overlap = 0;    ///< share of communication hidden under compute
-  double mib = 0;        ///< unsharded groups gathered and reduced by a rank in a step, mean
-  double total_ms = 0;   ///< all steps
+  double overlap = 0;   ///< share of communication hidden under compute
+  double mib = 0;       ///< unsharded groups gathered and reduced by a rank in a step, mean
+  double total_ms = 0;  ///< all steps
   double ideal_total_ms = 0;
   std::vector<RankShares> ranks;
 };

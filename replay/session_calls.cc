@@ -124,9 +124,8 @@ class LockstepCalls final : public SessionCalls {
   }
   Status start_reduce(std::size_t group, std::span<const GradientSource> gradients,
                       bool first) override {
-    return keep(group,
-                session_->start_reduce_scatter(group, gradients, tensors_.sums(group).data(), 1.0F,
-                                               !first, !first));
+    return keep(group, session_->start_reduce_scatter(group, gradients, tensors_.sums(group).data(),
+                                                      1.0F, !first, !first));
   }
 
  protected:

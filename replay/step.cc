@@ -39,10 +39,8 @@ class Step {
   }
 
   StepTimes times(std::int64_t begin_ns) const {
-    StepTimes times{.begin_ns = begin_ns,
-                    .end_ns = now_ns(),
-                    .compute_ns = clock_.computed(),
-                    .bytes = bytes_};
+    StepTimes times{
+        .begin_ns = begin_ns, .end_ns = now_ns(), .compute_ns = clock_.computed(), .bytes = bytes_};
     for (const CallTime& call : calls_.drain()) {
       CallTotal& total = times.calls[static_cast<std::size_t>(call.kind)];
       total.calls += 1;
@@ -66,8 +64,7 @@ class Step {
   }
 
   Status microbatch(std::int64_t ns) {
-    const auto parts =
-        static_cast<std::int64_t>(layers()) * (k_forward_parts + k_backward_parts);
+    const auto parts = static_cast<std::int64_t>(layers()) * (k_forward_parts + k_backward_parts);
     HEADRACE_TRY(start_gather(k_root, 0));
     HEADRACE_TRY(start_gather(group_of(0), 0));
     HEADRACE_TRY(wait_gather(k_root, 0));
@@ -78,7 +75,8 @@ class Step {
       if (phase + 1 < 2 * layers()) {
         HEADRACE_TRY(start_gather(group_of(phase + 1), (phase + 1) % Tensors::k_slots));
       }
-      if (backward && phase >= layers() + Tensors::k_slots) {  // its gradients' memory is used again
+      if (backward &&
+          phase >= layers() + Tensors::k_slots) {  // its gradients' memory is used again
         HEADRACE_TRY(wait_reduce(group_of(phase - Tensors::k_slots)));
       }
       clock_.compute(ns * (backward ? k_backward_parts : k_forward_parts) / parts);

@@ -19,17 +19,15 @@ constexpr double k_ns_a_second = 1e9;
 // Of all ranks and steps.
 std::size_t samples(const StudyConfig& config) {
   return static_cast<std::size_t>(config.ranks) *
-         static_cast<std::size_t>(config.samples_per_rank) *
-         static_cast<std::size_t>(config.steps);
+         static_cast<std::size_t>(config.samples_per_rank) * static_cast<std::size_t>(config.steps);
 }
 
 Status validate(const StudyConfig& config) {
   const std::size_t needed = samples(config);
   if (config.lengths.size() < needed) {
-    return operation_error(
-        fmt::format("{} steps of {} samples on {} ranks need {} lengths, but there are {}",
-                    config.steps, config.samples_per_rank, config.ranks, needed,
-                    config.lengths.size()));
+    return operation_error(fmt::format(
+        "{} steps of {} samples on {} ranks need {} lengths, but there are {}", config.steps,
+        config.samples_per_rank, config.ranks, needed, config.lengths.size()));
   }
   if (config.arms.empty()) {
     return operation_error("nothing to replay: no mode was given");
@@ -87,14 +85,12 @@ Result<Study> run_study(const StudyConfig& config) {
   const auto& [shape, cost] = config.decoder;
   std::vector<std::vector<BalancePlan>> plans;
   for (const ArmChoice& arm : config.arms) {
-    HEADRACE_TRY_ASSIGN(
-        auto arm_plans,
-        plan_batch(std::span(config.lengths).first(samples(config)),
-                   static_cast<std::size_t>(config.steps),
-                   {.world_size = config.ranks,
-                    .cap = study.cap,
-                    .strategy = arm.strategy,
-                    .cost = cost}));
+    HEADRACE_TRY_ASSIGN(auto arm_plans, plan_batch(std::span(config.lengths).first(samples(config)),
+                                                   static_cast<std::size_t>(config.steps),
+                                                   {.world_size = config.ranks,
+                                                    .cap = study.cap,
+                                                    .strategy = arm.strategy,
+                                                    .cost = cost}));
     plans.push_back(std::move(arm_plans));
   }
 
@@ -132,8 +128,8 @@ Result<Study> run_study(const StudyConfig& config) {
 
   run.arms.clear();
   for (std::size_t arm = 0; arm < plans.size(); ++arm) {
-    run.arms.push_back(make_arm(config.arms[arm], plans[arm],
-                                cost_seconds * study.scales.time * k_ns_a_second));
+    run.arms.push_back(
+        make_arm(config.arms[arm], plans[arm], cost_seconds * study.scales.time * k_ns_a_second));
   }
   HEADRACE_TRY_ASSIGN(const std::vector<ArmTimes> times, run_ranks(run));
   for (std::size_t arm = 0; arm < times.size(); ++arm) {

@@ -10,9 +10,7 @@ namespace {
 constexpr int k_bar_width = 60;
 constexpr double k_ns_a_ms = 1e6;
 
-const char* threads(const StudyConfig& config) {
-  return config.on_worker ? "worker" : "inline";
-}
+const char* threads(const StudyConfig& config) { return config.on_worker ? "worker" : "inline"; }
 
 nlohmann::ordered_json to_json(const ArmReport& arm) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
@@ -58,10 +56,10 @@ std::string to_text(const StudyConfig& config, const Study& study) {
   text += fmt::format("\n{:<24}{:>9}{:>17}{:>10}{:>8}{:>11}{:>9}{:>9}{:>10}\n", "", "step ms",
                       "quartiles", "ideal ms", "ratio", "waiting ms", "comm/c", "overlap", "MiB");
   for (const ArmReport& arm : study.arms) {
-    text += fmt::format("{:<24}{:>9.1f}{:>17}{:>10.1f}{:>8.3f}{:>11.1f}{:>8.1f}%{:>8.0f}%{:>10.1f}\n",
-                        arm.name, arm.step_ms, fmt::format("{:.1f}-{:.1f}", arm.lower_ms, arm.upper_ms),
-                        arm.ideal_ms, arm.over_ideal, arm.waiting_ms, 100 * arm.communication,
-                        100 * arm.overlap, arm.mib);
+    text += fmt::format(
+        "{:<24}{:>9.1f}{:>17}{:>10.1f}{:>8.3f}{:>11.1f}{:>8.1f}%{:>8.0f}%{:>10.1f}\n", arm.name,
+        arm.step_ms, fmt::format("{:.1f}-{:.1f}", arm.lower_ms, arm.upper_ms), arm.ideal_ms,
+        arm.over_ideal, arm.waiting_ms, 100 * arm.communication, 100 * arm.overlap, arm.mib);
   }
   for (const ArmReport& arm : study.arms) {
     text += fmt::format("\n{}: # compute, + communication, . waiting\n{}", arm.name,

@@ -24,10 +24,11 @@ constexpr ModelShape k_shape{.hidden = 1536,
                              .head_size = 128,
                              .intermediate = 8960,
                              .vocabulary = 16'384};
-constexpr double k_mib_of_all_ranks = 48;  // landings of one model, together
-constexpr double k_least_communication = 0.15;
-constexpr double k_most_communication = 0.6;
-constexpr int k_most_samples_log2 = 3;  // of a rank
+constexpr double k_model_mib = 32;
+constexpr double k_least_communication = 0.25;
+constexpr double k_most_communication = 1.2;
+constexpr double k_probed_communication = 0.55;  // at which costs are measured
+constexpr int k_most_samples_log2 = 2;           // of a rank
 constexpr std::int64_t k_even_tokens = 8192;
 
 // Out of so many workloads the first are of even lengths, the others of a random kind.
@@ -47,16 +48,15 @@ Result<Drawn> draw(int ranks, SplitMix64& random) {
   SweepCase& described = drawn.described;
   described.ranks = ranks;
   described.samples_per_rank = 1 << random.below(k_most_samples_log2 + 1);
-  described.communication =
-      k_least_communication *
-      std::pow(k_most_communication / k_least_communication, uniform(random));
+  described.communication = k_least_communication *
+                            std::pow(k_most_communication / k_least_communication, uniform(random));
   const bool even = random.below(k_kinds) < k_even_kinds;
   const Workload workload = workloads()[random.below(workloads().size())];
   described.workload = even ? "even" : to_string(workload);
   std::vector<std::int64_t> lengths(static_cast<std::size_t>(ranks * described.samples_per_rank));
   for (std::int64_t& length : lengths) {
-    length = even ? k_even_tokens - static_cast<std::int64_t>(
-                                        random.below(k_even_tokens / k_even_spread))
+    length = even ? k_even_tokens -
+                        static_cast<std::int64_t>(random.below(k_even_tokens / k_even_spread))
                   : draw_length(workload, random);
   }
   HEADRACE_TRY_ASSIGN(const CostModel cost, CostModel::from_shape(k_shape));
@@ -98,18 +98,25 @@ double median_ms(const ArmTimes& times) {
   return bench::median(std::move(steps));
 }
 
+ModelSpec scaled_model() {
+  const double full_mib = elements(decoder_spec(k_shape, 1)) *
+                          static_cast<double>(item_size(DType::bfloat16)) / (1 << 20);
+  return decoder_spec(k_shape, std::sqrt(full_mib / k_model_mib));
+}
+
 // All workloads of one number of ranks.
 Status run_ranks_of(const SweepConfig& config, int ranks, std::vector<Drawn>& all) {
   Run run{.ranks = ranks,
-          .model = decoder_spec(k_shape, std::sqrt(elements(decoder_spec(k_shape, 1)) *
-                                                   static_cast<double>(item_size(DType::bfloat16)) *
-                                                   ranks / (k_mib_of_all_ranks * (1 << 20)))),
+          .model = scaled_model(),
           .arms = {},
           .warm_up = config.warm_up,
           .limits = config.limits};
-  HEADRACE_TRY_ASSIGN(const Calibration calibration,
-                      calibrate(run, {Way::lockstep, Way::on_demand}));
-  const double lockstep_ns = calibration.at(Way::lockstep).microbatch_ns();
+  HEADRACE_TRY_ASSIGN(const Calibration at_once, calibrate(run, {Way::lockstep}));
+  const double lockstep_ns = at_once.at(Way::lockstep).microbatch_ns();
+  HEADRACE_TRY_ASSIGN(
+      const Calibration calibration,
+      calibrate(run, {Way::lockstep, Way::on_demand},
+                {.many = 3, .compute_ns = std::llround(lockstep_ns / k_probed_communication)}));
   for (Drawn& drawn : all) {
     SweepCase& described = drawn.described;
     const double scale = ns_a_cost(drawn, lockstep_ns);

@@ -14,9 +14,9 @@ namespace headrace::replay {
 struct SweepConfig {
   int workloads = 100;
   std::uint64_t seed = 0;
-  int repeats = 5;             ///< timed steps of each workload in each mode
-  int warm_up = 1;             ///< steps left out
-  double tie = 0.02;           ///< modes nearer than this are equally right
+  int repeats = 5;    ///< timed steps of each workload in each mode
+  int warm_up = 1;    ///< steps left out
+  double tie = 0.02;  ///< modes nearer than this are equally right
   int least_ranks = 2;
   int most_ranks = 8;
   bench::ProcessLimits limits;
@@ -27,9 +27,9 @@ struct SweepCase {
   std::string workload;
   int ranks = 0;
   int samples_per_rank = 0;
-  int microbatches = 0;        ///< of every rank in lockstep
-  double communication = 0;    ///< over compute, in lockstep, as calibrated
-  double lockstep_ms = 0;      ///< medians
+  int microbatches = 0;      ///< of every rank in lockstep
+  double communication = 0;  ///< over compute, in lockstep, as calibrated
+  double lockstep_ms = 0;    ///< medians
   double on_demand_ms = 0;
   double predicted_lockstep_ms = 0;
   double predicted_on_demand_ms = 0;

@@ -19,19 +19,18 @@ nlohmann::ordered_json json_of(const PolicyScore& score) {
 }  // namespace
 
 std::string to_text(const std::vector<SweepCase>& cases, const SweepScore& score) {
-  std::string text = fmt::format("{:<18}{:>6}{:>9}{:>8}{:>8}{:>21}{:>21}  auto\n", "", "ranks",
-                                 "samples", "microb.", "comm/c", "lockstep ms (pred.)",
-                                 "on-demand ms (pred.)");
+  std::string text =
+      fmt::format("{:<18}{:>6}{:>9}{:>8}{:>8}{:>21}{:>21}  auto\n", "", "ranks", "samples",
+                  "microb.", "comm/c", "lockstep ms (pred.)", "on-demand ms (pred.)");
   for (const SweepCase& one : cases) {
-    text += fmt::format("{:<18}{:>6}{:>9}{:>8}{:>7.0f}%{:>12.1f} ({:>6.1f}){:>12.1f} ({:>6.1f})  {}{}\n",
-                        one.workload, one.ranks, one.samples_per_rank, one.microbatches,
-                        100 * one.communication, one.lockstep_ms, one.predicted_lockstep_ms,
-                        one.on_demand_ms, one.predicted_on_demand_ms,
-                        one.chose_on_demand ? "on-demand" : "lockstep",
-                        one.chosen_ms() > one.best_ms()
-                            ? fmt::format(" ({:.1f} % longer)",
-                                          100 * (one.chosen_ms() / one.best_ms() - 1))
-                            : "");
+    text += fmt::format(
+        "{:<18}{:>6}{:>9}{:>8}{:>7.0f}%{:>12.1f} ({:>6.1f}){:>12.1f} ({:>6.1f})  {}{}\n",
+        one.workload, one.ranks, one.samples_per_rank, one.microbatches, 100 * one.communication,
+        one.lockstep_ms, one.predicted_lockstep_ms, one.on_demand_ms, one.predicted_on_demand_ms,
+        one.chose_on_demand ? "on-demand" : "lockstep",
+        one.chosen_ms() > one.best_ms()
+            ? fmt::format(" ({:.1f} % longer)", 100 * (one.chosen_ms() / one.best_ms() - 1))
+            : "");
   }
   text += fmt::format("\nof {}: lockstep faster {}, on-demand faster {}, the others a tie\n",
                       score.cases, score.lockstep_faster, score.on_demand_faster);

@@ -26,8 +26,8 @@ std::string to_text(const std::vector<ArmTimes>& times) {
   for (const ArmTimes& arm : times) {
     for (const auto& step : arm) {
       const StepTimes& t = step.front();
-      text += fmt::format("{} {} {} {} {}", t.begin_ns, t.end_ns, t.compute_ns, t.waiting_ns,
-                          t.bytes);
+      text +=
+          fmt::format("{} {} {} {} {}", t.begin_ns, t.end_ns, t.compute_ns, t.waiting_ns, t.bytes);
       for (const CallTotal& call : t.calls) {
         text += fmt::format(" {} {} {}", call.calls, call.work_ns, call.waited_ns);
       }

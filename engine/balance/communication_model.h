@@ -8,12 +8,12 @@ namespace headrace {
 /// All ranks at work at once, as `headrace replay` and `headrace bench` measure it. All zero:
 /// compute alone decides.
 struct CommunicationModel {
-  double gather = 0.0;                ///< on demand: all gathers of a microbatch
-  double push = 0.0;                  ///< all its pushes
-  double on_demand_minibatch = 0.0;   ///< publish and settle
-  double all_gather = 0.0;            ///< lockstep: all all-gathers of a microbatch
-  double reduce_scatter = 0.0;        ///< all its reduce-scatters
-  double lockstep_minibatch = 0.0;    ///< entering and leaving a bracket
+  double gather = 0.0;               ///< on demand: all gathers of a microbatch
+  double push = 0.0;                 ///< all its pushes
+  double on_demand_minibatch = 0.0;  ///< publish and settle
+  double all_gather = 0.0;           ///< lockstep: all all-gathers of a microbatch
+  double reduce_scatter = 0.0;       ///< all its reduce-scatters
+  double lockstep_minibatch = 0.0;   ///< entering and leaving a bracket
 
   bool operator==(const CommunicationModel&) const = default;
 };
@@ -24,7 +24,6 @@ struct CommunicationModel {
 double step_time(const BalancePlan& plan, Mode mode, const CommunicationModel& communication);
 
 /// On-demand where its step is predicted to take less than (1 - least_gain) of lockstep's.
-Mode recommend(const BalancePlan& plan, const CommunicationModel& communication,
-               double least_gain);
+Mode recommend(const BalancePlan& plan, const CommunicationModel& communication, double least_gain);
 
 }  // namespace headrace
