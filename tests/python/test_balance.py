@@ -379,6 +379,16 @@ def test_all_missing_options_are_listed_at_once() -> None:
     assert "headrace balance needs --lengths, --world-size; see" in result.stderr
 
 
+def test_the_manual_shows_what_it_prints() -> None:
+    manual = Path(__file__).parents[2] / "docs" / "balance.md"
+    shown = re.findall(
+        r"^\$ headrace balance (.*)\n((?:.*\n)*?)```$", manual.read_text(), re.MULTILINE
+    )
+    assert len(shown) == 2
+    for arguments, printed in shown:
+        assert run(*arguments.split()).stdout == printed
+
+
 def test_help_has_every_option() -> None:
     text = run("--help").stdout
     for option in (
