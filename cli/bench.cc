@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/balance_bench.h"
 #include "bench/forked_ranks.h"
 #include "bench/gather_bench.h"
 #include "bench/lockstep_bench.h"
@@ -171,6 +172,17 @@ void run_plan(const Options& options) {
   case_of("plan_reduce_scatter", result.reduce_scatter_ms, result.reduce_scatter_ops);
 }
 
+void run_balance(const Options& options) {
+  const auto print_all = [&](const auto& lines) {
+    for (const auto& line : lines) {
+      fmt::print("{}\n", options.json ? bench::to_json(line) : bench::to_text(line));
+      std::fflush(stdout);
+    }
+  };
+  print_all(value_or_throw(bench::balance_bench(options.rounds)));
+  print_all(value_or_throw(bench::balance_bubbles()));
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -182,14 +194,18 @@ void add_bench(CLI::App& app) {
                              int most) {
     command->add_option(name, value, help)->capture_default_str()->check(whole_number(1, most));
   };
-  const auto add = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
+  const auto add_plain = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
     CLI::App* command = bench->add_subcommand(name, help);
-    command->add_option("--dtype", options->dtype, "compute dtype")
-        ->capture_default_str()
-        ->check(CLI::IsMember({"bfloat16", "float32"}));
     add_number(command, "--rounds", options->rounds, "timed rounds after 3 of warm-up", 100000);
     command->add_flag("--json", options->json, "one JSON object a case and line");
     command->callback([options, run_it] { run_it(*options); });
+    return command;
+  };
+  const auto add = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
+    CLI::App* command = add_plain(name, help, run_it);
+    command->add_option("--dtype", options->dtype, "compute dtype")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"bfloat16", "float32"}));
     return command;
   };
   const auto add_forked = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
@@ -225,6 +241,8 @@ void add_bench(CLI::App& app) {
   add_group_size(plan);
   add_number(plan, "--nodes", options->nodes, "number of nodes M", 4096);
   add_number(plan, "--local", options->local_ranks, "ranks a node L", 64);
+  add_plain("balance", "plan minibatches; and how long ranks wait under each strategy",
+            &run_balance);
 }
 
 }  // namespace headrace::cli
