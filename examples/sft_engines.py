@@ -101,6 +101,7 @@ class StockEngine:
         pass
 
 
+_EVENT_FIELDS = ("name", "begin_ns", "end_ns", "bytes", "waited_ns", "group")
 _BRACKETS = {"minibatch", "evaluation"}  # in the timeline they enclose the events that are counted
 
 
@@ -127,7 +128,7 @@ class HeadraceEngine:
 
     def drain_events(self) -> list[Event]:
         return [
-            Event(*(event[name] for name in ("name", "begin_ns", "end_ns", "bytes", "waited_ns")))
+            Event(*(event[name] for name in _EVENT_FIELDS))
             for event in self._engine.timeline()
             if event["name"] not in _BRACKETS
         ]

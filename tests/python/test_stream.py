@@ -30,7 +30,7 @@ def unbroken(epochs: int, world_size: int = 3, rank: int = 1) -> list:
     return [one for _ in range(epochs) for one in seen(made)]
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("workers", [0, 1, 2])
 def test_it_has_the_minibatches_of_the_same_samples_in_a_list(workers):
     source = stream()
     drawn = loader(source, workers)
