@@ -241,10 +241,12 @@ class Microbatch:
 
 class Prediction:
     """Compute alone: makespan in the cost model's unit, bubble as a share of all ranks' time, 0
-    to 1."""
+    to 1. No plan of the same samples under the same cap and groups has a makespan below
+    lower_bound."""
 
     makespan: float
     bubble: float
+    lower_bound: float
 
 class Plan:
     """One minibatch: which rank trains which samples in which microbatch; the same on all ranks."""
@@ -284,10 +286,50 @@ def plan(
     alignment: int = 1,
     least_gain: float = 0.02,
     labels: Sequence[int] = (),
+    groups: Sequence[int] = (),
+    equal_samples: bool = False,
+    min_microbatches: int = 0,
 ) -> Plan:
-    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "lb-micro" or
-    "lb-mini", oversize "error", "truncate", "drop" or "split", cost the "1.5B" preset unless
-    given. Errors name `labels`, where given, instead of indices."""
+    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "sorted",
+    "lb-micro", "lb-mini", "verl-native" or "verl-optimized", oversize "error", "truncate", "drop"
+    or "split", cost the "1.5B" preset unless given. Errors name `labels`, where given, instead of
+    indices.
+
+    groups: one id a sample: samples of one id stay on one rank.
+    equal_samples: as many samples on every rank, give or take one; OperationError where groups
+        prevent it.
+    min_microbatches: of every rank; fillers where a rank has fewer samples."""
+
+def plan_batch(
+    lengths: Sequence[int],
+    minibatches: int,
+    world_size: int,
+    cap: int,
+    strategy: str = "lb-mini",
+    cost: CostModel | None = None,
+    *,
+    oversize: str = "error",
+    alignment: int = 1,
+    least_gain: float = 0.02,
+    labels: Sequence[int] = (),
+    groups: Sequence[int] = (),
+    equal_samples: bool = False,
+    min_microbatches: int = 0,
+) -> list[Plan]:
+    """Plans a batch that is trained in several minibatches; samples of the plans are indices in the
+    batch. Minibatches are consecutive samples (or groups), except under "verl-native", which first
+    levels the whole batch over the ranks and cuts each rank's samples then."""
+
+def karmarkar_karp(costs: Sequence[float], parts: int, equal_size: bool = False) -> list[list[int]]:
+    """Indices of `costs` in parts of nearly equal sums, by the largest differencing method;
+    costliest part first. With equal_size the parts' lengths differ by one at most."""
+
+def workloads() -> list[str]:
+    """Names of the synthetic workloads."""
+
+def workload_lengths(workload: str, count: int, seed: int = 0) -> list[int]:
+    """Sample lengths in tokens that look like those of a real training set; the same for the same
+    seed on every platform."""
 
 class Permutation:
     """A uniform order of 0 to size - 1 that depends on size, seed and epoch alone, on every

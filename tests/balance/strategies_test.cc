@@ -14,7 +14,7 @@ namespace {
 using balance_test::Random;
 using ::testing::HasSubstr;
 
-constexpr Strategy k_all[] = {Strategy::none, Strategy::lb_micro, Strategy::lb_mini};
+using balance_test::k_all;
 
 struct RandomCase {
   std::vector<std::int64_t> lengths;
