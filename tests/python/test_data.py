@@ -7,8 +7,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
-from headrace.data import CostModel, Minibatches, Plan, minibatches, plan
+from headrace.data import (
+    CostModel,
+    Minibatches,
+    Plan,
+    balanced_partitions,
+    minibatches,
+    plan,
+)
 from headrace.errors import OperationError
 
 _data = Path(__file__).parents[1] / "data"
@@ -92,6 +100,34 @@ def test_cost_models():
         CostModel.preset("13B")
     with pytest.raises(OperationError, match="quadratic"):
         CostModel(-1.0, 1.0)
+
+
+# ---- partitions
+
+
+@pytest.mark.parametrize("equal_size", [False, True])
+def test_balanced_partitions_have_verls_contract(equal_size):
+    draw = random.Random(3)
+    for parts in (1, 2, 3, 8):
+        lengths = [draw.randint(1, 5000) for _ in range(parts * 12)]
+        made = balanced_partitions(seqlen_list=lengths, k_partitions=parts, equal_size=equal_size)
+        assert len(made) == parts
+        assert sorted(i for part in made for i in part) == list(range(len(lengths)))
+        assert all(part == sorted(part) and part for part in made)
+        assert not equal_size or {len(part) for part in made} == {12}
+        sums = [sum(lengths[i] for i in part) for part in made]
+        assert max(sums) - min(sums) <= 0.02 * max(sums)
+        in_turn = [sum(lengths[first::parts]) for first in range(parts)]
+        assert max(sums) <= max(in_turn)
+    assert balanced_partitions([3.5, 1.25, 2.25], 2) == [[0], [1, 2]]
+    assert balanced_partitions(np.array([7, 7]), 2) in ([[0], [1]], [[1], [0]])
+
+
+def test_partitions_that_cannot_be_made_are_refused_as_verl_does():
+    with pytest.raises(AssertionError, match=r"number of items:\[2\] < k_partitions:\[3\]"):
+        balanced_partitions([1, 2], 3)
+    with pytest.raises(AssertionError, match="5 % 2 != 0"):
+        balanced_partitions([1, 2, 3, 4, 5], 2, equal_size=True)
 
 
 # ---- minibatches
@@ -374,6 +410,27 @@ def test_what_oversize_loses_is_counted_through_a_resumed_run():
     cutting = minibatches(dataset, 1, 10, oversize="truncate")
     list(cutting)
     assert (cutting.lost.oversize_samples, cutting.lost.tokens) == (0, 15)
+
+
+def test_samples_of_a_group_stay_on_one_rank():
+    dataset = tokens_of(48)
+    groups = [index // 4 for index in range(48)]
+    rank_of = {}
+    for rank in range(3):
+        options = {"samples_per_minibatch": 16, "shuffle": False, "groups": groups}
+        for minibatch in minibatches(dataset, 3, 64, rank=rank, **options):
+            for index in (i for micro in minibatch.indices for i in micro):
+                assert rank_of.setdefault(groups[index], rank) == rank
+    assert set(rank_of.values()) == {0, 1, 2} and len(rank_of) == 12
+
+
+def test_further_options_of_the_plan_may_be_given():
+    counts = [
+        sum(map(len, next(iter(minibatches(tokens_of(20), 3, 64, rank=rank, **options))).indices))
+        for rank in range(3)
+        for options in [{"samples_per_minibatch": 20, "equal_samples": True}]
+    ]
+    assert sorted(counts) == [6, 7, 7]
 
 
 def test_an_epoch_may_be_chosen():

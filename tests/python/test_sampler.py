@@ -8,6 +8,7 @@ from headrace.data import MinibatchSampler, PackedCollator, minibatches
 from headrace.errors import OperationError
 from support.datasets import seen, tokens_of
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 dataset = tokens_of(70)
 lengths = [len(sample) for sample in dataset]
@@ -157,13 +158,12 @@ def test_fewer_samples_than_ranks_leave_ranks_without_microbatches_or_with_fille
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdatas_own_state_of_the_loader_resumes_too(workers):
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     source = sampler()
-    drawn = loader(source, workers, stateful)
+    drawn = loader(source, workers, StatefulDataLoader)
     done = seen(source.minibatches(drawn), most=2)
     state = drawn.state_dict()
     source = sampler()
-    drawn = loader(source, workers, stateful)
+    drawn = loader(source, workers, StatefulDataLoader)
     drawn.load_state_dict(state)
     done += seen(source.minibatches(drawn))
     assert done == unbroken(1)
@@ -171,13 +171,12 @@ def test_torchdatas_own_state_of_the_loader_resumes_too(workers):
 
 
 def test_a_loaders_state_within_a_minibatch_is_refused_where_minibatches_are_asked_for():
-    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     source = sampler()
-    drawn = loader(source, 0, stateful)
+    drawn = loader(source, 0, StatefulDataLoader)
     next(iter(drawn))
     state = drawn.state_dict()
     source = sampler()
-    drawn = loader(source, 0, stateful)
+    drawn = loader(source, 0, StatefulDataLoader)
     drawn.load_state_dict(state)
     with pytest.raises(ValueError, match="1 microbatches into step 0"):
         next(source.minibatches(drawn))

@@ -2,10 +2,11 @@
 
 import itertools
 import json
+import pickle
 from typing import Any
 
 import pytest
-from headrace.data import MinibatchStream, minibatches
+from headrace.data import CostModel, MinibatchStream, minibatches
 from support.datasets import StatefulStream, Stream, seen, tokens_of
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -148,6 +149,13 @@ def test_weights_lengths_and_collate_are_the_users():
     minibatch = next(source.minibatches(loader(source, 1)))
     assert list(minibatch) == [micro.tokens for micro in minibatch.microbatches]
     assert minibatch.global_tokens == sum(minibatch) - 16
+
+
+def test_it_can_be_sent_to_workers_that_are_no_forks():
+    source = stream(cost=CostModel.preset("7B"), oversize="truncate")
+    source.load_state_dict(stream().state_dict() | {"step": 1})
+    sent = pickle.loads(pickle.dumps(source))
+    assert seen(sent.minibatches()) == seen(source.minibatches())
 
 
 def test_a_filler_has_the_shortest_sample_to_stand_in():

@@ -22,6 +22,7 @@ class Dealing:
     cost: CostModel | None = None
     oversize: str = "error"
     alignment: int = 1
+    groups: Sequence[int] | None = None  # of all samples of the dataset
     options: dict[str, Any] = field(default_factory=dict)  # further ones of `plan`
 
     def __post_init__(self) -> None:
@@ -48,8 +49,11 @@ class Dealing:
             rank = rank_of_this_process(world_size)
         return cls(world_size, max_tokens, strategy, samples_per_minibatch, rank, **others)
 
-    def plan(self, lengths: Sequence[int], labels: Sequence[int]) -> Plan:
-        """Of one minibatch; errors name `labels`."""
+    def plan(self, lengths: Sequence[int], indices: Sequence[int]) -> Plan:
+        """Of one minibatch; `indices` are its samples' in the dataset, which errors name."""
+        options = dict(self.options)
+        if self.groups is not None:
+            options["groups"] = [self.groups[index] for index in indices]
         return plan(
             lengths,
             self.world_size,
@@ -58,8 +62,8 @@ class Dealing:
             self.cost,
             oversize=self.oversize,
             alignment=self.alignment,
-            labels=labels,
-            **self.options,
+            labels=indices,
+            **options,
         )
 
 

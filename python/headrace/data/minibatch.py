@@ -4,14 +4,18 @@ import copyreg
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from headrace._engine import Microbatch, Piece, Plan
+from headrace._engine import CostModel, Microbatch, Piece, Plan
 
 
 def _from_json(text: str) -> Plan:
     return Plan.from_json(text)
 
 
-copyreg.pickle(Plan, lambda plan: (_from_json, (plan.to_json(),)))  # workers send plans
+# A loader's workers are sent cost models and send plans.
+copyreg.pickle(Plan, lambda plan: (_from_json, (plan.to_json(),)))
+copyreg.pickle(
+    CostModel, lambda cost: (CostModel, (cost.quadratic, cost.linear, cost.per_microbatch))
+)
 
 
 class Minibatch:

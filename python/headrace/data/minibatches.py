@@ -105,6 +105,7 @@ def minibatches(
     oversize: str = "error",
     cut: Cut | None = None,
     alignment: int = 1,
+    groups: Sequence[int] | None = None,
     shuffle: bool = True,
     drop_last: bool = False,
     **options: Any,
@@ -129,6 +130,8 @@ def minibatches(
         "split"; the plan says how many tokens that lost, and `lost` how many so far.
     cut: (item, begin, end) -> item, for "truncate" and "split"; a slice unless given.
     alignment: lengths count towards max_tokens rounded up to a multiple of this.
+    groups: an id for each sample of the dataset; samples of one id stay on one rank where they meet
+        in a minibatch, as they do with shuffle=False and groups side by side.
     shuffle: False keeps the dataset's order.
     drop_last: leaves out an epoch's last minibatch where it has fewer samples; `lost` counts them.
     options: further ones of `plan`.
@@ -142,6 +145,7 @@ def minibatches(
         cost=cost,
         oversize=oversize,
         alignment=alignment,
+        groups=groups,
         options=options,
     )
     order = Order(len(dataset), dealing.samples_per_minibatch, seed, shuffle, drop_last)

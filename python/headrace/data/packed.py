@@ -152,7 +152,7 @@ def _tokens_and_labels(item: Any) -> _Sample:
 
 
 def _integers(values: Any, name: str) -> torch.Tensor:
-    tensor = torch.as_tensor(values)
+    tensor = values if isinstance(values, torch.Tensor) else torch.tensor(values)
     if tensor.ndim != 1:
         raise ValueError(f"{name} has shape {tuple(tensor.shape)}: one sample's tokens are a row")
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex()):

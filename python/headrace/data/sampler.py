@@ -43,6 +43,7 @@ class MinibatchSampler(Place):
         cost: CostModel | None = None,
         oversize: str = "error",
         alignment: int = 1,
+        groups: Sequence[int] | None = None,
         shuffle: bool = True,
         drop_last: bool = False,
         **options: Any,
@@ -69,6 +70,7 @@ class MinibatchSampler(Place):
             cost=cost,
             oversize=oversize,
             alignment=alignment,
+            groups=groups,
             options=options,
         )
         order = Order(len(lengths), dealing.samples_per_minibatch, seed, shuffle, drop_last)
