@@ -67,9 +67,13 @@ Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
     auto epoch = session.open(BracketKind::minibatch, 0, 0, sources);
     return epoch ? Status() : Status(epoch.error());
   };
+  const auto push = [&gradients](Session& session) -> Status {
+    const auto ticket = session.push(0, gradients);
+    return ticket ? Status() : Status(ticket.error());
+  };
   const auto push_arm = [&](const char* name, Session& session) {
     return Arm{.name = name,
-               .run = [&] { return session.push(0, gradients); },
+               .run = [&] { return push(session); },
                .prepare = [&]() -> Status {
                  HEADRACE_TRY(leave(session, tensors, plan.group));
                  return open(session);
@@ -79,7 +83,7 @@ Result<std::vector<Spans>> push_bench(const RankPlan& plan) {
     return Arm{.name = name,
                .run = [&]() -> Status {
                  HEADRACE_TRY(open(session));
-                 HEADRACE_TRY(session.push(0, gradients));
+                 HEADRACE_TRY(push(session));
                  HEADRACE_TRY(session.finish(0, 0, 0));
                  const auto settled = session.settle();
                  return settled ? Status() : Status(settled.error());

@@ -25,6 +25,8 @@ struct ThreadStream::State {
 
 namespace {
 
+thread_local const char* name_here = nullptr;
+
 template <class State>
 class Passed final : public Event::Source {
  public:
@@ -79,11 +81,17 @@ void ThreadStream::State::run() {
   }
 }
 
-ThreadStream::ThreadStream(OnFailure on_failure) : state_(std::make_shared<State>()) {
+ThreadStream::ThreadStream(OnFailure on_failure, const char* name)
+    : state_(std::make_shared<State>()) {
   state_->on_failure = std::move(on_failure);
   State* state = state_.get();
-  state->thread = std::thread([state] { state->run(); });
+  state->thread = std::thread([state, name] {
+    name_here = name;
+    state->run();
+  });
 }
+
+const char* ThreadStream::here() { return name_here; }
 
 ThreadStream::~ThreadStream() {
   {

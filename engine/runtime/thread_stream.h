@@ -15,11 +15,15 @@ class ThreadStream final : public Stream {
  public:
   using OnFailure = std::function<void(const Error&)>;
 
-  /// `on_failure` is told of the first failure, on the stream's thread; may be empty.
-  explicit ThreadStream(OnFailure on_failure = {});
+  /// `on_failure` is told of the first failure, on the stream's thread; may be empty. `name` lives
+  /// as long as the program.
+  explicit ThreadStream(OnFailure on_failure = {}, const char* name = "stream");
   ~ThreadStream() override;
   ThreadStream(const ThreadStream&) = delete;
   ThreadStream& operator=(const ThreadStream&) = delete;
+
+  /// The name of the stream whose thread this is; null on any other thread.
+  static const char* here();
 
   Status enqueue(const Operation& operation) override;
   Result<Event> record() override;

@@ -4,12 +4,20 @@
 #include <sched.h>
 
 namespace headrace {
+namespace {
+
+thread_local std::int64_t waited_here = 0;
+
+}  // namespace
+
+std::int64_t Waiter::waited_here_ns() { return waited_here; }
 
 // Success: wait on. The condition is looked at again after the peer was seen to have left, since it
 // may have been met just before.
 Status Waiter::give_up(int peer, std::string_view what, Deadline deadline,
                        const std::function<bool()>& ready) const {
   HEADRACE_TRY(liveness_->check());
+  liveness_->show_wait(peer);  // again, since the end of another thread's wait takes it back
   if (liveness_->has_left(peer) && !ready()) {
     return peer_error(
         peer, fmt::format("rank {} left the session while this rank waited for its {}; did its "
@@ -55,7 +63,7 @@ Status Waiter::until(Signal& signal, std::uint64_t at_least, int peer, std::stri
       break;
     }
   }
-  waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
+  waited_here += now_ns() - begin;
   if (status) {
     liveness_->show_no_wait();
   }
@@ -81,7 +89,7 @@ Status Waiter::until(const std::function<bool()>& ready, int peer, std::string_v
     }
     ::sched_yield();
   }
-  waited_ns_.fetch_add(now_ns() - begin, std::memory_order_relaxed);
+  waited_here += now_ns() - begin;
   if (status) {
     liveness_->show_no_wait();
   }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string_view>
 
@@ -32,8 +32,8 @@ class Waiter {
   /// between.
   Status until(const std::function<bool()>& ready, int peer, std::string_view what);
 
-  /// Nanoseconds spent waiting, all waits together.
-  std::int64_t waited_ns() const { return waited_ns_.load(std::memory_order_relaxed); }
+  /// Nanoseconds that the calling thread has spent in waits, of all waiters.
+  static std::int64_t waited_here_ns();
 
  private:
   Status give_up(int peer, std::string_view what, Deadline deadline,
@@ -42,7 +42,6 @@ class Waiter {
   Liveness* liveness_;
   WaitConfig config_;
   std::function<bool()> interrupted_;
-  std::atomic<std::int64_t> waited_ns_ = 0;
 };
 
 }  // namespace headrace

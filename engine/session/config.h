@@ -31,8 +31,10 @@ struct SessionConfig {
   std::size_t chunk_bytes = std::size_t{64} << 10;  ///< of fp32 accumulators under one lock
   Accumulation accumulate = Accumulation::arrival;  ///< must agree on every rank
   Mode mode = Mode::on_demand;                      ///< must agree on every rank
-  int local_ranks = 0;       ///< ranks a node; 0: all. On-demand needs all ranks on one node
-  LockstepOptions lockstep;  ///< must agree on every rank
+  int local_ranks = 0;              ///< ranks a node; 0: all. On-demand needs all ranks on one node
+  LockstepOptions lockstep;         ///< must agree on every rank
+  bool worker_threads = false;      ///< gathers and pushes run beside the caller; must agree
+  std::size_t pushes_in_flight{2};  ///< with worker threads; one more waits for the oldest
   std::size_t trace_events =
       65'536;  ///< kept between two drains; later ones are counted as dropped
   std::function<bool()> interrupted;  ///< true ends a wait; may be empty

@@ -35,28 +35,38 @@ std::string fingerprint(const SessionConfig& config) {
   const AllGatherOptions& gather = config.lockstep.all_gather;
   return fmt::format(
       "{}{}accumulate={} local_ranks={} adopted={} wave_width={} transfers={} passes={} "
-      "gradients={} staging_slots={} chunk_bytes={} head_bytes={} min_run={} last_round_groups={}",
+      "gradients={} staging_slots={} chunk_bytes={} head_bytes={} min_run={} last_round_groups={} "
+      "worker_threads={}",
       config.fingerprint, config.fingerprint.empty() ? "" : " ", to_string(config.accumulate),
       config.local_ranks, adopted, reduce.wave_width, reduce.transfers, reduce.passes,
       reduce.mode == GradientMode::in_place ? "in-place" : "slot-reuse", reduce.staging_slots,
-      reduce.chunk_bytes, gather.head_bytes, gather.min_run, gather.last_round_groups);
+      reduce.chunk_bytes, gather.head_bytes, gather.min_run, gather.last_round_groups,
+      config.worker_threads);
 }
 
 }  // namespace
 
 Session::Session(const SessionConfig& config, OnDemandPlan plan,
-                 std::optional<LockstepPlan> lockstep_plan, std::unique_ptr<Transport> transport)
+                 std::optional<LockstepPlan> lockstep_plan, std::unique_ptr<Transport> transport,
+                 std::shared_ptr<std::atomic<bool>> stopping)
     : config_(config),
       plan_(std::move(plan)),
       lockstep_plan_(std::move(lockstep_plan)),
       transport_(std::move(transport)),
       trace_(config.trace_events),
       owner_pid_(::getpid()),
+      stopping_(std::move(stopping)),
       dirty_(plan_.groups(), std::vector<bool>(plan_.slots(), false)),
       touched_(plan_.touched_words(), 0),
       sent_(static_cast<std::size_t>(config.world_size), 0) {
   digest_.model = plan_.model().digest();
   counters_.arena_bytes = lockstep_plan_ ? lockstep_plan_->end() : plan_.bytes();
+  if (config.worker_threads) {
+    worker_ = std::make_unique<ThreadStream>(ThreadStream::OnFailure(), "worker");
+    if (config.mode != Mode::lockstep) {
+      pusher_ = std::make_unique<ThreadStream>(ThreadStream::OnFailure(), "pusher");
+    }
+  }
 }
 
 Session::~Session() { close(); }
@@ -95,6 +105,11 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
     HEADRACE_TRY_ASSIGN(lockstep_plan,
                         LockstepPlan::make(topology, plan.model(), config.lockstep, begin));
   }
+  // A worker's wait is not the caller's to interrupt: who holds the caller up asks.
+  auto stopping = std::make_shared<std::atomic<bool>>(false);
+  const auto interrupted = [stopping, caller = config.interrupted] {
+    return ThreadStream::here() != nullptr ? stopping->load() : caller && caller();
+  };
   const TransportConfig transport_config{
       .identity = {.rank = config.rank,
                    .world_size = config.world_size,
@@ -107,14 +122,14 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
       .liveness = config.liveness,
       .wait = config.wait,
       .bootstrap = config.bootstrap,
-      .interrupted = config.interrupted};
+      .interrupted = interrupted};
   HEADRACE_TRY_ASSIGN(auto transport, make_transport(transport_config));
   if (!transport->capability().on_demand()) {
     return operation_error(
         "this transport cannot read and add to a peer's memory, which on-demand needs");
   }
-  std::unique_ptr<Session> session(
-      new Session(config, std::move(plan), std::move(lockstep_plan), std::move(transport)));
+  std::unique_ptr<Session> session(new Session(config, std::move(plan), std::move(lockstep_plan),
+                                               std::move(transport), std::move(stopping)));
   if (session->lockstep_plan_) {
     HEADRACE_TRY_ASSIGN(session->lockstep_,
                         Lockstep::make(&*session->lockstep_plan_, session->transport_.get(),
@@ -131,7 +146,7 @@ OnDemand Session::on_demand() {
           .drain_limit = config_.wait.no_progress};
 }
 
-Status Session::check() const {
+Status Session::require_usable() const {
   if (owner_pid_ != ::getpid()) {
     return operation_error(
         "a forked child called the engine; only the process that attached may (data-loader workers "
@@ -141,6 +156,11 @@ Status Session::check() const {
   if (phase_ == Phase::closed) {
     return operation_error("the session is closed");
   }
+  return {};
+}
+
+Status Session::check() const {
+  HEADRACE_TRY(require_usable());
   return transport_->liveness().check();
 }
 
@@ -206,6 +226,7 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
                                     const std::vector<std::vector<ShardSource>>& sources,
                                     bool in_step) {
   HEADRACE_TRY(require(Phase::idle, "open"));
+  HEADRACE_TRY(drain_work());
   if (in_step ? lockstep_ == nullptr : config_.mode == Mode::lockstep) {
     return operation_error(in_step ? "a bracket in step in a session for on-demand alone"
                                    : "an on-demand bracket in a session for lockstep alone");
@@ -257,7 +278,7 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
   return digest_.epoch;
 }
 
-Status Session::gather(std::size_t group, std::span<void* const> landings) {
+Status Session::start_gather(std::size_t group, std::span<void* const> landings) {
   HEADRACE_TRY(require_group(group, "gather"));
   const AddressMap& map = plan_.map(group);
   if (landings.size() != map.parameters()) {
@@ -266,13 +287,22 @@ Status Session::gather(std::size_t group, std::span<void* const> landings) {
   }
   const std::uint64_t bytes =
       map.shard_group_bytes() * static_cast<std::uint64_t>(config_.world_size);
+  HEADRACE_TRY(start(group, [this, group, bytes, digest = digest_,
+                             landings = std::vector(landings.begin(), landings.end())] {
+    return traced("gather", static_cast<int>(group), bytes,
+                  [&] { return headrace::gather(on_demand(), digest, group, landings); });
+  }));
   counters_.gather_bytes += bytes;
   counters_.gathers += 1;
-  return traced("gather", static_cast<int>(group), bytes,
-                [&] { return headrace::gather(on_demand(), digest_, group, landings); });
+  return {};
 }
 
-Status Session::push(std::size_t group, std::vector<GradientSource> gradients) {
+Status Session::gather(std::size_t group, std::span<void* const> landings) {
+  HEADRACE_TRY(start_gather(group, landings));
+  return wait_gather(group);
+}
+
+Result<std::uint64_t> Session::push(std::size_t group, std::vector<GradientSource> gradients) {
   HEADRACE_TRY(require_group(group, "push"));
   if (digest_.kind == BracketKind::evaluation) {
     return operation_error(
@@ -287,12 +317,17 @@ Status Session::push(std::size_t group, std::vector<GradientSource> gradients) {
   }
   counters_.push_bytes += bytes;
   counters_.pushes += 1;
-  return traced("push", static_cast<int>(group), bytes,
-                [&] { return scatter_accumulate(on_demand(), digest_, group, gradients, sent_); });
+  return hand_over(pusher_.get(),
+                   [this, group, bytes, digest = digest_, gradients = std::move(gradients)] {
+                     return traced("push", static_cast<int>(group), bytes, [&] {
+                       return scatter_accumulate(on_demand(), digest, group, gradients, sent_);
+                     });
+                   });
 }
 
 Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
   HEADRACE_TRY(require(Phase::open, "finish"));
+  HEADRACE_TRY(drain_work());
   const BracketRecord record{
       .digest = digest_, .pushes_sent = 0, .loss_sum = loss_sum, .weight = weight, .flags = flags};
   phase_ = digest_.kind == BracketKind::minibatch ? Phase::finished : Phase::idle;
@@ -351,11 +386,14 @@ Status Session::collect(std::size_t group, std::size_t parameter, void* destinat
 void Session::fail(const std::string& reason) {
   if (owner_pid_ == ::getpid() && phase_ != Phase::closed) {
     transport_->liveness().fail(session_error(reason));
+    stop_work();
   }
 }
 
 void Session::close() {
   if (owner_pid_ != ::getpid()) {
+    (void)worker_.release();
+    (void)pusher_.release();
     (void)lockstep_.release();
     (void)transport_
         .release();  // NOLINT: a forked child shares the parent's memory and threads in name only
@@ -365,9 +403,9 @@ void Session::close() {
     fail("the session was closed inside a bracket");
   }
   if (phase_ != Phase::closed) {
+    stop_work();
     transport_->liveness().leave();
     phase_ = Phase::closed;
-    counters_.wait_ns = transport_->waiter().waited_ns();
     lockstep_.reset();
     transport_.reset();
   }
@@ -375,11 +413,14 @@ void Session::close() {
 
 Counters Session::counters() const {
   Counters counters = counters_;
-  if (transport_ != nullptr && owner_pid_ == ::getpid()) {
-    counters.wait_ns = transport_->waiter().waited_ns();
-  }
+  counters.worker_ns = worker_ns_.load(std::memory_order_relaxed);
+  counters.hidden_ns = std::max<std::int64_t>(0, counters.worker_ns - held_ns_);
   counters.trace_dropped = trace_.dropped();
   return counters;
+}
+
+std::vector<TraceEvent> Session::drain_trace() {
+  return owner_pid_ == ::getpid() ? trace_.drain() : std::vector<TraceEvent>();
 }
 
 }  // namespace headrace

@@ -59,8 +59,8 @@ Result<Settlement> Session::settle_records() {
   return settlement;
 }
 
-Status Session::all_gather(std::size_t group, std::span<const ShardSource> shards,
-                           std::span<void* const> landings) {
+Status Session::start_all_gather(std::size_t group, std::span<const ShardSource> shards,
+                                 std::span<void* const> landings) {
   HEADRACE_TRY(require_lockstep(group, "all_gather"));
   const AddressMap& map = plan_.map(group);
   if (landings.size() != map.parameters() || shards.size() != map.parameters()) {
@@ -69,22 +69,44 @@ Status Session::all_gather(std::size_t group, std::span<const ShardSource> shard
   }
   const std::uint64_t bytes =
       map.shard_group_bytes() * static_cast<std::uint64_t>(config_.world_size);
+  HEADRACE_TRY(start(group, [this, group, bytes, shards = std::vector(shards.begin(), shards.end()),
+                             landings = std::vector(landings.begin(), landings.end())] {
+    return traced("all_gather", static_cast<int>(group), bytes,
+                  [&] { return lockstep_->all_gather(group, shards, landings); });
+  }));
   counters_.gather_bytes += bytes;
   counters_.gathers += 1;
-  return traced("all_gather", static_cast<int>(group), bytes,
-                [&] { return lockstep_->all_gather(group, shards, landings); });
+  return {};
 }
 
-Status Session::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
-                               float* output, float alpha, bool accumulate, bool earlier) {
+Status Session::all_gather(std::size_t group, std::span<const ShardSource> shards,
+                           std::span<void* const> landings) {
+  HEADRACE_TRY(start_all_gather(group, shards, landings));
+  return wait_gather(group);
+}
+
+Result<std::uint64_t> Session::start_reduce_scatter(std::size_t group,
+                                                    std::span<const GradientSource> gradients,
+                                                    float* output, float alpha, bool accumulate,
+                                                    bool earlier) {
   HEADRACE_TRY(require_lockstep(group, "reduce_scatter"));
   HEADRACE_TRY_ASSIGN(const std::uint64_t bytes,
                       gradient_bytes(group, gradients, "reduce-scatter"));
   counters_.push_bytes += bytes;
   counters_.pushes += 1;
-  return traced("reduce_scatter", static_cast<int>(group), bytes, [&] {
-    return lockstep_->reduce_scatter(group, gradients, output, alpha, accumulate, earlier);
-  });
+  return hand_over(
+      worker_.get(), [=, this, gradients = std::vector(gradients.begin(), gradients.end())] {
+        return traced("reduce_scatter", static_cast<int>(group), bytes, [&] {
+          return lockstep_->reduce_scatter(group, gradients, output, alpha, accumulate, earlier);
+        });
+      });
+}
+
+Status Session::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
+                               float* output, float alpha, bool accumulate, bool earlier) {
+  HEADRACE_TRY_ASSIGN(const std::uint64_t ticket,
+                      start_reduce_scatter(group, gradients, output, alpha, accumulate, earlier));
+  return wait_pushed(ticket);
 }
 
 Result<std::byte*> Session::resident(std::size_t group, std::size_t parameter) {

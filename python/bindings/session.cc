@@ -133,6 +133,7 @@ void bind_config(nb::module_& module) {
             config.lockstep.adopted = std::move(adopted);
           })
       .def_rw("accumulate", &SessionConfig::accumulate)
+      .def_rw("worker_threads", &SessionConfig::worker_threads)
       .def_rw("trace_events", &SessionConfig::trace_events)
       .def_prop_rw("silence_seconds", silence.first, silence.second)
       .def_prop_rw("no_progress_seconds", progress.first, progress.second)
@@ -142,6 +143,7 @@ void bind_config(nb::module_& module) {
 void bind_reports(nb::module_& module) {
   nb::class_<TraceEvent>(module, "TraceEvent")
       .def_ro("name", &TraceEvent::name)
+      .def_ro("thread", &TraceEvent::thread)
       .def_ro("group", &TraceEvent::group)
       .def_ro("begin_ns", &TraceEvent::begin_ns)
       .def_ro("end_ns", &TraceEvent::end_ns)
@@ -154,6 +156,8 @@ void bind_reports(nb::module_& module) {
       .def_ro("gathers", &Counters::gathers)
       .def_ro("pushes", &Counters::pushes)
       .def_ro("wait_ns", &Counters::wait_ns)
+      .def_ro("worker_ns", &Counters::worker_ns)
+      .def_ro("hidden_ns", &Counters::hidden_ns)
       .def_ro("arena_bytes", &Counters::arena_bytes)
       .def_ro("trace_dropped", &Counters::trace_dropped);
 }
@@ -232,24 +236,28 @@ void bind_class(nb::module_& module) {
              bool in_step) { return unwrap(session.open(kind, weight, plan, sources, in_step)); },
           "kind"_a, "sources"_a, "weight"_a = 0.0, "plan"_a = 0, "in_step"_a = false, ReleaseGil())
       .def(
-          "gather",
+          "start_gather",
           [](Session& session, std::size_t group, const std::vector<std::uintptr_t>& landings) {
-            unwrap(session.gather(group, addresses(landings)));
+            unwrap(session.start_gather(group, addresses(landings)));
           },
           "group"_a, "landings"_a, ReleaseGil())
       .def(
-          "all_gather",
+          "start_all_gather",
           [](Session& session, std::size_t group, const std::vector<ShardSource>& shards,
              const std::vector<std::uintptr_t>& landings) {
-            unwrap(session.all_gather(group, shards, addresses(landings)));
+            unwrap(session.start_all_gather(group, shards, addresses(landings)));
           },
           "group"_a, "shards"_a, "landings"_a, ReleaseGil())
       .def(
-          "reduce_scatter",
+          "wait_gather",
+          [](Session& session, std::size_t group) { unwrap(session.wait_gather(group)); },
+          "group"_a, ReleaseGil())
+      .def(
+          "start_reduce_scatter",
           [](Session& session, std::size_t group, const std::vector<GradientSource>& gradients,
              std::uintptr_t output, float alpha, bool accumulate, bool earlier) {
-            unwrap(session.reduce_scatter(group, gradients, reinterpret_cast<float*>(output), alpha,
-                                          accumulate, earlier));
+            return unwrap(session.start_reduce_scatter(
+                group, gradients, reinterpret_cast<float*>(output), alpha, accumulate, earlier));
           },
           "group"_a, "gradients"_a, "output"_a, "alpha"_a, "accumulate"_a = false,
           "earlier"_a = false, ReleaseGil())
@@ -264,9 +272,14 @@ void bind_class(nb::module_& module) {
       .def(
           "push",
           [](Session& session, std::size_t group, const std::vector<GradientSource>& gradients) {
-            unwrap(session.push(group, gradients));
+            return unwrap(session.push(group, gradients));
           },
           "group"_a, "gradients"_a, ReleaseGil())
+      .def("pushed", &Session::pushed)
+      .def(
+          "wait_pushed",
+          [](Session& session, std::uint64_t ticket) { unwrap(session.wait_pushed(ticket)); },
+          "ticket"_a, ReleaseGil())
       .def(
           "finish",
           [](Session& session, double loss_sum, double weight, std::uint64_t flags) {

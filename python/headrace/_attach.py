@@ -37,6 +37,7 @@ def attach(
     residence: str = "in-place",
     accumulate: str = "arrival",
     keep_freed_pages: bool = True,
+    worker_threads: bool = False,
     **config: float,
 ) -> Engine:
     """Carries `model`'s gathers and reductions through headrace. Call it on every rank of the shard
@@ -54,9 +55,11 @@ def attach(
     same ranks. `accumulate` is "arrival" (gradients are added as they arrive: correct to rounding)
     or "reproducible" (the same bits in any order of arrival, for N fp32 accumulators of the shard
     in place of one); it concerns on-demand. `keep_freed_pages` keeps freed memory of the whole
-    process resident, without which every gather would fault its pages in again. `config` sets
-    fields of SessionConfig: silence_seconds, no_progress_seconds, bootstrap_seconds, chunk_bytes,
-    trace_events, local_ranks (how many ranks share a node in lockstep; all of them unless given).
+    process resident, without which every gather would fault its pages in again. `worker_threads`
+    runs communication beside the compute: gathers that FSDP2 prefetches, pushes, reduce-scatters;
+    it must agree on every rank. `config` sets fields of SessionConfig: silence_seconds,
+    no_progress_seconds, bootstrap_seconds, chunk_bytes, trace_events, local_ranks (how many ranks
+    share a node in lockstep; all of them unless given).
 
     Raises OperationError, on every rank, where any rank's model cannot be carried. Parameters that
     FSDP2 ignores (ignored_params) stay the loop's business: do not reduce them inside a bracket.
@@ -70,7 +73,7 @@ def attach(
         way = Mode.parse(mode)
         sharded = ShardedModel(model, on_demand=way is Mode.on_demand)
         meeting = _meeting_group(sharded, group) or meeting
-        _check_arguments(residence, accumulate, config)
+        _check_arguments(residence, accumulate, worker_threads, config)
         sharded.initialise()
         _check_group(sharded, group)
         for param_group in sharded.groups:
@@ -87,6 +90,7 @@ def attach(
             setattr(settings, name, config[name])
     _agree(rendezvous, problem, settings.bootstrap_seconds)
     settings.accumulate = _engine.Accumulation[accumulate]
+    settings.worker_threads = worker_threads
     settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
     settings.mode = _session_modes[way]
     if way is Mode.lockstep:
@@ -95,10 +99,14 @@ def attach(
     if keep_freed_pages:
         _engine.keep_freed_pages()
     fallback.announce(sharded.fallbacks, rendezvous.rank)
-    return Engine(sharded, session, hooks, int(settings.trace_events), way, residence)
+    return Engine(
+        sharded, session, hooks, int(settings.trace_events), way, residence, worker_threads
+    )
 
 
-def _check_arguments(residence: str, accumulate: str, config: dict[str, float]) -> None:
+def _check_arguments(
+    residence: str, accumulate: str, worker_threads: bool, config: dict[str, float]
+) -> None:
     if residence not in residences:
         raise OperationError(
             f"residence={residence!r}: gradients are read {' or '.join(map(repr, residences))}"
@@ -107,6 +115,8 @@ def _check_arguments(residence: str, accumulate: str, config: dict[str, float]) 
         raise OperationError(
             f"accumulate={accumulate!r}: choose from {', '.join(map(repr, _accumulations))}"
         )
+    if not isinstance(worker_threads, bool):
+        raise OperationError(f"worker_threads={worker_threads!r}: is True or False")
     unknown = sorted(set(config) - set(_session_settings))
     if unknown:
         raise OperationError(

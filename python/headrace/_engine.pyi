@@ -1,7 +1,9 @@
 """The engine as Python sees it: addresses, sizes and streams as integers; no torch."""
 
+import os
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 class DType(Enum):
     float32 = 0
@@ -47,6 +49,7 @@ class SessionConfig:
     bootstrap_seconds: float  # 60: longest wait for peers at connect
     chunk_bytes: int  # 65536: of fp32 accumulators under one lock
     accumulate: Accumulation  # arrival; must agree on every rank
+    worker_threads: bool  # False: gathers and pushes run beside the caller; must agree
     mode: Mode  # on_demand
     local_ranks: int  # 0: all; ranks that share a node, in lockstep
     adopted: list[bool]  # by group: in lockstep, whether shards live in the arena
@@ -73,7 +76,8 @@ class Settlement:
     touched: list[list[bool]]  # [group][parameter]: some rank pushed a gradient
 
 class TraceEvent:
-    name: str  # "publish" | "gather" | "push" | "finish" | "settle"
+    name: str  # "publish" | "gather" | "push" | "finish" | "settle" | "wait" | ...
+    thread: str  # "caller" | "worker" | "pusher"
     group: int  # -1 where it concerns no group
     begin_ns: int  # time.monotonic_ns
     end_ns: int
@@ -88,7 +92,9 @@ class Counters:
     publish_bytes: int
     gathers: int
     pushes: int
-    wait_ns: int
+    wait_ns: int  # the caller was held up, by peers or by its own workers
+    worker_ns: int  # workers were in operations
+    hidden_ns: int  # of that while the caller was not waiting for a worker
     arena_bytes: int
     trace_dropped: int
 
@@ -123,12 +129,25 @@ class Session:
         given; both must agree on every rank. A bracket in step, for lockstep, publishes nothing
         (no sources) and begins when every rank has entered it."""
 
-    def gather(self, group: int, landings: list[int]) -> None:
-        """Writes the group's unsharded parameters; landings[p] has N * R_p * K_p items."""
+    def start_gather(self, group: int, landings: list[int]) -> None:
+        """Begins to write the group's unsharded parameters; landings[p] has N * R_p * K_p items.
+        Several groups may be under way. Without worker threads nothing moves before the wait.
+        Memory given to a call is the session's until the wait for it returns, or finish, fail or
+        close."""
 
-    def push(self, group: int, gradients: list[GradientSource]) -> None:
-        """Adds each owner's rows of each gradient to that owner's fp32 accumulator. Sources are
-        free after."""
+    def wait_gather(self, group: int) -> None:
+        """Ends what start_gather or start_all_gather began. An interrupted wait leaves it under
+        way."""
+
+    def push(self, group: int, gradients: list[GradientSource]) -> int:
+        """Adds each owner's rows of each gradient to that owner's fp32 accumulator. Returns the
+        ticket for wait_pushed; without worker threads sources are free already."""
+
+    def pushed(self) -> int:
+        """The ticket up to which all pushes and reduce-scatters have happened."""
+
+    def wait_pushed(self, ticket: int) -> None:
+        """Returns once that is so for the ticket."""
 
     def finish(self, loss_sum: float = 0.0, weight: float = 0.0, flags: int = 0) -> None:
         """Leaves the bracket: tells every owner what was sent. After an evaluation bracket nothing
@@ -144,11 +163,12 @@ class Session:
         """After settle: this rank's rows of the summed gradient times scale, written or added at
         address."""
 
-    def all_gather(self, group: int, shards: list[ShardSource], landings: list[int]) -> None:
-        """In lockstep: writes the group's unsharded parameters; shards are not looked at where the
-        group is adopted."""
+    def start_all_gather(self, group: int, shards: list[ShardSource], landings: list[int]) -> None:
+        """In lockstep: begins to write the group's unsharded parameters, wait_gather ends it;
+        shards are not looked at where the group is adopted. Every rank begins the same collectives
+        in the same order; without worker threads the order of the waits counts."""
 
-    def reduce_scatter(
+    def start_reduce_scatter(
         self,
         group: int,
         gradients: list[GradientSource],
@@ -156,11 +176,11 @@ class Session:
         alpha: float,
         accumulate: bool = False,
         earlier: bool = False,
-    ) -> None:
+    ) -> int:
         """In lockstep: writes alpha times the sum over all ranks of this rank's rows of each
         gradient to `output` (packed_elements fp32, parameter p at packed_offsets[p]), or adds
         it. Every rank gives the same parameters, and the same answer to whether the caller goes
-        on adding to gradients of earlier calls. Gradients are free after."""
+        on adding to gradients of earlier calls. Returns the ticket for wait_pushed."""
 
     def resident(self, group: int) -> list[object]:
         """Where an adopted group's shards lie, padded: one array of bytes (DLPack) a parameter,
@@ -217,8 +237,18 @@ class CostModel:
         """Floating-point operations of forward and backward of a decoder with gated MLPs."""
 
     @staticmethod
+    def from_config(config: str | os.PathLike[str] | dict[str, Any]) -> CostModel:
+        """from_shape of a Hugging Face config.json, of the one in a folder, or of what it holds."""
+
+    @staticmethod
     def fit(points: Sequence[tuple[int, float]], with_microbatch: bool = False) -> CostModel:
         """Least squares through measured (tokens, cost) of microbatches with one sample each."""
+
+    @staticmethod
+    def parse(text: str) -> CostModel:
+        """What `headrace balance --model` takes: a preset, coefficients as
+        "quadratic,linear[,per_microbatch]", a config.json or its folder, or a file of measured
+        tokens,cost."""
 
     def sample(self, tokens: int) -> float: ...
 

@@ -7,22 +7,23 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, NoReturn
 
 import torch
 
-from headrace._engine import BracketKind, GradientSource, Plan, Session
+from headrace._engine import BracketKind, Plan, Session
 from headrace.data import Minibatch
-from headrace.errors import OperationError, SessionError
+from headrace.errors import HeadraceError, OperationError, SessionError
 from headrace.fsdp2.fallback import summing
-from headrace.fsdp2.gradients import dense, write_gradients
+from headrace.fsdp2.gradients import write_gradients
 from headrace.fsdp2.reduction import Request
-from headrace.fsdp2.sharded_model import ShardedModel, dtypes
+from headrace.fsdp2.sharded_model import ShardedModel
 from headrace.lockstep import Lockstep
-from headrace.mode import Mode, choose, digest_of
+from headrace.mode import Mode, choose, digest_of, plan_of
+from headrace.on_demand import OnDemand
 from headrace.replicas import over_replicas
 from headrace.report import Report, Traffic, timeline
 from headrace.scaling import LossAccount, Outcome, Rule
@@ -46,13 +47,16 @@ class Engine:
         trace_events: int,
         mode: Mode = Mode.on_demand,
         residence: str = "in-place",
+        worker_threads: bool = False,
     ) -> None:
         self._attached = False
+        self.overlaps = worker_threads
         self._model = model
         self._session = session
         self._hooks = hooks
         self._mode = mode
         self._process = os.getpid()
+        self._on_demand = OnDemand(model, session)
         self._lockstep: Lockstep | None = None
         self._in_step = mode is not Mode.on_demand  # of the open bracket; lockstep needs none
         self._kind: BracketKind | None = None  # of the open bracket
@@ -62,7 +66,8 @@ class Engine:
         self._report: Report | None = None
         self._brackets: deque[dict[str, Any]] = deque(maxlen=trace_events)
         if mode is not Mode.on_demand:
-            self._lockstep = Lockstep(model, session, residence, adopt=mode is Mode.lockstep)
+            adopt = mode is Mode.lockstep
+            self._lockstep = Lockstep(model, session, residence, adopt, worker_threads)
         model.gather_whole_shards()
         hooks.attach(model.groups, self)
         self._attached = True
@@ -201,6 +206,7 @@ class Engine:
             self._lockstep.leave()
         self._model.restore_post_forward_meshes()
         self._session.close()
+        self._forget_work()
 
     def __del__(self) -> None:
         """An engine that is dropped is detached, so that its model stays usable and peers learn of
@@ -234,12 +240,20 @@ class Engine:
         if self._kind is BracketKind.minibatch and not self._own_backward:
             self._account.note_plain()
 
-    def gather(self, group: int, landings: list[int]) -> None:
+    def start_gather(self, group: int, landings: list[int]) -> None:
         self.require_open(group)
         if self._lockstep is not None and self._in_step:
-            self._lockstep.all_gather(group, landings)
+            self._lockstep.start_gather(group, landings)
         else:
-            self._session.gather(group, landings)
+            self._on_demand.start_gather(group, landings)
+
+    def wait_gather(self, group: int) -> None:
+        self._session.wait_gather(group)
+
+    def drop_gather(self, group: int) -> None:
+        # Why it failed, or that the session has ended, is the next call's to tell.
+        with suppress(HeadraceError):
+            self._session.wait_gather(group)
 
     def reduce(
         self, group: int, gradients: list[tuple[int, torch.Tensor]], request: Request
@@ -249,12 +263,12 @@ class Engine:
         if self._lockstep is not None and self._in_step:
             alpha, average = self._lockstep_scale(request.divide_factor)
             return self._lockstep.reduce(group, gradients, request, alpha, average)
-        held = [(i, dense(self._model, group, i, gradient)) for i, gradient in gradients]
-        self._session.push(
-            group, [GradientSource(i, g.data_ptr(), dtypes[g.dtype]) for i, g in held]
-        )
-        gradients.clear()
+        self._on_demand.push(group, gradients)
         return None
+
+    def backward_ended(self) -> None:
+        if self._lockstep is not None:
+            self._lockstep.end_reduction()
 
     def _lockstep_scale(self, divide_factor: float | None) -> tuple[float, bool]:
         """What the sum over the shard mesh is multiplied by, and whether replicas are averaged."""
@@ -298,7 +312,7 @@ class Engine:
             self._kind = None
             self._in_step = self._lockstep is not None
         way = Mode.lockstep if in_step else Mode.on_demand
-        self._note(kind, way, epoch, outcome, begin, before)
+        self._note(kind, way, epoch, outcome, begin, before, plan_of(plan))
 
     def _leave(self, kind: BracketKind) -> Outcome:
         leftover = self._model.leftover()
@@ -320,6 +334,7 @@ class Engine:
             return _no_outcome
         account = self._account
         self._session.finish(account.loss_sum, account.weight, int(account.rules))
+        self._on_demand.end()
         settled = self._session.settle()
         self._kind = None  # hooks and the optimizer may now change shards
         totals = over_replicas(self._model.replicas, settled)
@@ -336,6 +351,13 @@ class Engine:
         self._failure = f"{type(error).__name__}: {error}"
         self._session.fail(self._failure)  # no more than a repetition where a peer failed first
         self._model.reset()
+        self._forget_work()
+
+    def _forget_work(self) -> None:
+        """The session, which failed or was closed, works on nothing any more."""
+        self._on_demand.end()
+        if self._lockstep is not None:
+            self._lockstep.drop_reduction()
 
     def _note(
         self,
@@ -345,6 +367,7 @@ class Engine:
         outcome: Outcome,
         begin: int,
         before: Traffic,
+        plan: Plan | None,
     ) -> None:
         end = time.monotonic_ns()
         counters = self._session.counters()
@@ -359,6 +382,7 @@ class Engine:
             traffic,
             counters.arena_bytes,
             self._session.accumulation.name,
+            plan.tokens_lost if plan else None,
         )
         self._brackets.append(
             {
@@ -369,6 +393,7 @@ class Engine:
                 "begin_ns": begin,
                 "end_ns": end,
                 "waited_ns": traffic.wait_ns,
+                "thread": "caller",
                 "bytes": traffic.gather_bytes + traffic.push_bytes + traffic.publish_bytes,
             }
         )

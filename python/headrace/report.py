@@ -18,6 +18,8 @@ class Traffic:
     gathers: int
     pushes: int
     wait_ns: int
+    worker_ns: int
+    hidden_ns: int
 
     @classmethod
     def of(cls, counters: Counters) -> "Traffic":
@@ -42,7 +44,8 @@ class Report:
     flagged: bool  # no valid token or sample anywhere: loss 0, gradients zero
     microbatches: int  # of engine.backward, on this rank
     elapsed_ms: float
-    wait_ms: float  # blocked on other ranks
+    wait_ms: float  # held up by other ranks or, with worker threads, by their work
+    hidden_ms: float  # work of worker threads while this rank's own went on
     gather_bytes: int
     push_bytes: int
     publish_bytes: int
@@ -50,6 +53,7 @@ class Report:
     pushes: int
     arena_bytes: int  # shared memory that this rank holds for the session
     accumulate: str  # "arrival" | "reproducible"
+    tokens_lost: int | None  # to the plan's policy for samples over the cap; None without a plan
 
     @classmethod
     def make(
@@ -63,6 +67,7 @@ class Report:
         traffic: Traffic,
         arena_bytes: int,
         accumulate: str,
+        tokens_lost: int | None,
     ) -> "Report":
         return cls(
             kind=kind,
@@ -75,6 +80,7 @@ class Report:
             microbatches=microbatches,
             elapsed_ms=elapsed_ns / 1e6,
             wait_ms=traffic.wait_ns / 1e6,
+            hidden_ms=max(0, traffic.hidden_ns) / 1e6,
             gather_bytes=traffic.gather_bytes,
             push_bytes=traffic.push_bytes,
             publish_bytes=traffic.publish_bytes,
@@ -82,6 +88,7 @@ class Report:
             pushes=traffic.pushes,
             arena_bytes=arena_bytes,
             accumulate=accumulate,
+            tokens_lost=tokens_lost,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -96,6 +103,7 @@ def timeline(
         {
             "rank": rank,
             "name": event.name,
+            "thread": event.thread,
             "group": group_names[event.group] if event.group >= 0 else None,
             "begin_ns": event.begin_ns,
             "end_ns": event.end_ns,

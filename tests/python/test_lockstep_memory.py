@@ -62,10 +62,10 @@ class Spied:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
-    def reduce_scatter(self, group: int, *arguments: Any, **options: Any) -> None:
+    def start_reduce_scatter(self, group: int, *arguments: Any, **options: Any) -> int:
         if group != _root:
             self.held.append(status_bytes("VmRSS"))
-        self._session.reduce_scatter(group, *arguments, **options)
+        return self._session.start_reduce_scatter(group, *arguments, **options)
 
 
 def extra_of_a_step(rank: int, world: int, local_ranks: int, residence: str | None) -> Extra:

@@ -43,8 +43,9 @@ struct Seat {
     return session.gather(0, landings.addresses());
   }
   Status push() {
-    return session.push(0, {{.parameter = 0, .address = values[0][0].data()},
-                            {.parameter = 1, .address = values[0][1].data()}});
+    const auto ticket = session.push(0, {{.parameter = 0, .address = values[0][0].data()},
+                                         {.parameter = 1, .address = values[0][1].data()}});
+    return ticket ? Status() : Status(ticket.error());
   }
   Status settle() {
     HEADRACE_TRY(session.finish(0, 0, 0));
@@ -97,7 +98,7 @@ PeerGroup processes(int world_size) {
   return {.backend = Backend::shm_processes, .world_size = world_size};
 }
 
-class KilledRankTest : public ::testing::TestWithParam<int> {
+class KilledRankTest : public ::testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   void SetUp() override {
     if (k_sanitized) {
@@ -105,8 +106,9 @@ class KilledRankTest : public ::testing::TestWithParam<int> {
           << "sanitizers take the signals that these tests die by; the release suite runs them";
     }
   }
-  void expect(const std::function<void(Seat&)>& last_words, const SessionConfig& config = {}) {
-    PeerGroup group = processes(GetParam());
+  void expect(const std::function<void(Seat&)>& last_words, SessionConfig config = {}) {
+    config.worker_threads = std::get<1>(GetParam());
+    PeerGroup group = processes(std::get<0>(GetParam()));
     group.expected_to_die = {k_victim};
     expect_survivors_name_the_victim(group, last_words, Milliseconds(5000), "rank 1 died", config);
   }
@@ -132,6 +134,7 @@ TEST_P(KilledRankTest, inside_push_while_it_holds_a_lock) {
   expect([](Seat& seat) {
     ASSERT_TRUE(seat.open());
     (void)seat.session.push(0, {{.parameter = 0, .address = memory_that_kills()}});
+    (void)seat.session.finish(0, 0, 0);
   });
 }
 
@@ -143,6 +146,7 @@ TEST_P(KilledRankTest, inside_push_into_its_own_slot) {
         ASSERT_TRUE(seat.open());
         ASSERT_TRUE(seat.push());  // a whole microbatch before the one it dies in
         (void)seat.session.push(0, {{.parameter = 0, .address = memory_that_kills()}});
+        (void)seat.session.finish(0, 0, 0);
       },
       config);
 }
@@ -177,7 +181,8 @@ TEST_P(KilledRankTest, with_forked_workers_that_live_on) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, KilledRankTest, ::testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Worlds, KilledRankTest,
+                         ::testing::Combine(::testing::Values(2, 3, 4), ::testing::Bool()));
 
 TEST(StoppedRankTest, is_named_after_the_silence_limit_and_not_before) {
   if (k_sanitized) {

@@ -19,12 +19,15 @@ inline constexpr float k_untouched = -77.0F;
 struct World {
   int ranks;
   int local_ranks;
+  bool worker_threads = false;
 };
 
-inline constexpr World k_worlds[] = {{2, 2}, {3, 3}, {3, 1}, {4, 2}};
+inline constexpr World k_worlds[] = {{2, 2},       {3, 3},       {3, 1},      {4, 2},
+                                     {2, 2, true}, {3, 1, true}, {4, 2, true}};
 
 inline void PrintTo(const World& world, std::ostream* stream) {
-  *stream << world.ranks / world.local_ranks << "x" << world.local_ranks;
+  *stream << world.ranks / world.local_ranks << "x" << world.local_ranks
+          << (world.worker_threads ? "_worker_threads" : "");
 }
 
 inline std::string world_name(const ::testing::TestParamInfo<World>& info) {
@@ -44,6 +47,7 @@ inline SessionConfig config_of(const World& world) {
   SessionConfig config;
   config.mode = Mode::lockstep;
   config.local_ranks = world.local_ranks;
+  config.worker_threads = world.worker_threads;
   config.lockstep.adopted = {false, true};
   config.lockstep.reduce_scatter.chunk_bytes = 512;
   return config;

@@ -27,10 +27,15 @@ ModelSpec awkward_model() {
                       {.name = "bias", .rows = 3, .row_elements = 1, .dtype = DType::bfloat16}}}}};
 }
 
-class OnDemandTest : public ::testing::TestWithParam<std::tuple<Backend, int>> {
+class OnDemandTest : public ::testing::TestWithParam<std::tuple<Backend, int, bool>> {
  protected:
   PeerGroup group() const {
     return {.backend = std::get<0>(GetParam()), .world_size = std::get<1>(GetParam())};
+  }
+  static Result<std::unique_ptr<Session>> connect(const Rank& self, const ModelSpec& model) {
+    SessionConfig config;
+    config.worker_threads = std::get<2>(GetParam());
+    return testing::connect(self, model, config);
   }
 };
 
@@ -49,8 +54,10 @@ void expect_gathers(Session& session, const std::vector<std::vector<std::vector<
 // Pushes one gradient a parameter: `factor` times the parameter's values.
 void push_all(Session& session, const std::vector<std::vector<std::vector<float>>>& values,
               float factor) {
+  std::vector<std::vector<std::vector<float>>> in_flight;
+  std::uint64_t last = 0;
   for (std::size_t group = 0; group < session.plan().groups(); ++group) {
-    std::vector<std::vector<float>> gradients = values[group];
+    auto& gradients = in_flight.emplace_back(values[group]);  // its elements stay where they are
     std::vector<GradientSource> sources;
     for (std::size_t p = 0; p < gradients.size(); ++p) {
       for (float& element : gradients[p]) {
@@ -58,9 +65,11 @@ void push_all(Session& session, const std::vector<std::vector<std::vector<float>
       }
       sources.push_back({.parameter = p, .address = gradients[p].data(), .dtype = DType::float32});
     }
-    const Status status = session.push(group, sources);
-    ASSERT_TRUE(status) << status.error().describe();
+    const auto ticket = session.push(group, sources);
+    ASSERT_TRUE(ticket) << ticket.error().describe();
+    last = *ticket;
   }
+  ASSERT_TRUE(session.wait_pushed(last));
 }
 
 void expect_sums(Session& session, const std::vector<std::vector<std::vector<float>>>& values,
@@ -251,7 +260,7 @@ TEST_P(OnDemandTest, a_rank_that_leaves_early_is_named) {
 
 INSTANTIATE_TEST_SUITE_P(All, OnDemandTest,
                          ::testing::Combine(::testing::ValuesIn(backends()),
-                                            ::testing::Values(1, 2, 3, 4, 8)));
+                                            ::testing::Values(1, 2, 3, 4, 8), ::testing::Bool()));
 
 TEST(SessionTest, wrong_calls_are_told_what_to_do_and_change_nothing) {
   run_ranks({.backend = Backend::fake, .world_size = 1}, [](const Rank& self) {
@@ -274,7 +283,7 @@ TEST(SessionTest, wrong_calls_are_told_what_to_do_and_change_nothing) {
     EXPECT_FALSE((*session)->gather(0, too_few));
     const std::vector<float> gradient(6);
     const GradientSource source{.parameter = 0, .address = gradient.data()};
-    const Status backward = (*session)->push(0, {source});
+    const auto backward = (*session)->push(0, {source});
     ASSERT_FALSE(backward);
     EXPECT_NE(backward.error().message.find("evaluation()"), std::string::npos);
     ASSERT_TRUE((*session)->finish(0, 0, 0));

@@ -72,7 +72,8 @@ Status push_microbatch(Session& session, int micro) {
         gradients.push_back(std::move(values));  // its memory stays where it is
       }
     }
-    HEADRACE_TRY(session.push(group, sources));
+    HEADRACE_TRY_ASSIGN(const std::uint64_t ticket, session.push(group, sources));
+    HEADRACE_TRY(session.wait_pushed(ticket));
   }
   return {};
 }

@@ -23,6 +23,12 @@ def allocate(group: FSDPParamGroup) -> list[int]:
     return addresses
 
 
+def free(group: FSDPParamGroup) -> None:
+    """Undoes allocate, where no parameter uses the landings."""
+    for param in group.fsdp_params:
+        free_storage(param.all_gather_outputs[0])
+
+
 def move_in(group: FSDPParamGroup, gradients: list[tuple[int, torch.Tensor]]) -> None:
     """Copies each gradient into the landing that its parameter has vacated and lets go of the
     gradient; in the list the copy takes its place. A gradient that does not fit stays where it is.

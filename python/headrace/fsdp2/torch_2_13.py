@@ -1,8 +1,10 @@
 """What headrace replaces in FSDP2 of torch 2.13, process-wide, for attached parameter groups only.
 
-Replaced: FSDPParamGroup.unshard and wait_for_unshard (the all-gather) and the name foreach_reduce
-in _fsdp_param_group (the reduce-scatter). FSDP2's own hooks, storage, prefetch decisions and
-gradient accumulation stay in place. A group that is not attached takes the stock path untouched.
+Replaced: FSDPParamGroup.unshard and wait_for_unshard (the all-gather), the name foreach_reduce in
+_fsdp_param_group (the reduce-scatter), and FSDPState._root_post_backward_final_callback, which
+ends a backward, so that no reduction outlives it. FSDP2's own hooks, storage, prefetch decisions
+and gradient accumulation stay in place. A group that is not attached takes the stock path
+untouched.
 """
 
 import weakref
@@ -38,18 +40,28 @@ class Reduction(NamedTuple):
 class Traffic(Protocol):
     """What an attached model's groups call instead of collectives."""
 
+    overlaps: bool  # gathers make progress before they are waited for
+
     def require_open(self, group: int) -> None:
         """Raises where the group's parameters may not be gathered now."""
 
     def backward_started(self) -> None: ...
 
-    def gather(self, group: int, landings: list[int]) -> None: ...
+    def start_gather(self, group: int, landings: list[int]) -> None: ...
+
+    def wait_gather(self, group: int) -> None: ...
+
+    def drop_gather(self, group: int) -> None:
+        """Returns once nothing writes to the landings any more."""
 
     def reduce(
         self, group: int, gradients: list[tuple[int, torch.Tensor]], reduction: Reduction
     ) -> torch.Tensor | None:
         """Takes the gradients out of the list as soon as they are consumed. Returns the partial sum
         to keep for a later reduction."""
+
+    def backward_ended(self) -> None:
+        """Every `.grad` must be there."""
 
 
 class _Place(NamedTuple):
@@ -79,6 +91,7 @@ def expected_signatures() -> dict[tuple[object, str], str]:
         (FSDPParam, "to_sharded_dtensor"): "self tensor",
         (FSDPState, "_lazy_init"): "self",
         (FSDPState, "_reset_iter_state"): "self",
+        (FSDPState, "_root_post_backward_final_callback"): "self",
         (_fsdp_param_group, "foreach_reduce"): (
             "fsdp_params unsharded_grads reduce_scatter_group reduce_scatter_stream "
             "reduce_scatter_comm orig_dtype reduce_dtype device gradient_divide_factor "
@@ -125,10 +138,12 @@ def _install() -> None:
         unshard=FSDPParamGroup.unshard,
         wait_for_unshard=FSDPParamGroup.wait_for_unshard,
         foreach_reduce=_fsdp_param_group.foreach_reduce,
+        final_callback=FSDPState._root_post_backward_final_callback,
     )
     FSDPParamGroup.unshard = _unshard
     FSDPParamGroup.wait_for_unshard = _wait_for_unshard
     _fsdp_param_group.foreach_reduce = _foreach_reduce
+    FSDPState._root_post_backward_final_callback = _final_callback
 
 
 def _uninstall() -> None:
@@ -137,12 +152,28 @@ def _uninstall() -> None:
     FSDPParamGroup.unshard = _stock["unshard"]
     FSDPParamGroup.wait_for_unshard = _stock["wait_for_unshard"]
     _fsdp_param_group.foreach_reduce = _stock["foreach_reduce"]
+    FSDPState._root_post_backward_final_callback = _stock["final_callback"]
     _stock.clear()
+
+
+class _Gather(dist.distributed_c10d.Work):
+    """A gather under way. FSDP2 waits for it itself where it drops a prefetch that nobody used."""
+
+    def __init__(self, group: FSDPParamGroup, place: _Place) -> None:
+        super().__init__()
+        self._group = group
+        self._place = place
+
+    def wait(self, *_: Any) -> bool:
+        self._place.traffic().drop_gather(self._place.group)
+        landings.free(self._group)
+        return True
 
 
 @_disable_functorch_if_active
 def _unshard(self: FSDPParamGroup, async_op: bool = False) -> None:
-    """Only marks the group: nothing moves until it is waited for, so a prefetch costs nothing."""
+    """Begins to gather where gathers overlap. Elsewhere it only marks the group: nothing moves
+    until it is waited for, so a prefetch costs nothing."""
     place = _places.get(self)
     if place is None:
         return _stock["unshard"](self, async_op)
@@ -153,11 +184,16 @@ def _unshard(self: FSDPParamGroup, async_op: bool = False) -> None:
         return None
     if in_backward and not self.unshard_in_backward:
         return None
-    place.traffic().require_open(place.group)
+    traffic = place.traffic()
+    traffic.require_open(place.group)
+    under_way = None
+    if traffic.overlaps:
+        traffic.start_gather(place.group, landings.allocate(self))
+        under_way = _Gather(self, place)
     self._all_gather_result = _fsdp_collectives.AllGatherResult(
         all_gather_output=self._all_gather_output,
         all_gather_event=None,
-        all_gather_work=None,
+        all_gather_work=under_way,
         param_all_gather_input_dtypes=[],
         param_all_gather_input_numels=[],
         all_gather_input_split_sizes=[],
@@ -173,7 +209,10 @@ def _wait_for_unshard(self: FSDPParamGroup) -> None:
     if self._all_gather_result is None:
         return None
     # Written by address: version counters stay as they are, as with the stock copy-out.
-    place.traffic().gather(place.group, landings.allocate(self))
+    traffic = place.traffic()
+    if self._all_gather_result.all_gather_work is None:
+        traffic.start_gather(place.group, landings.allocate(self))
+    traffic.wait_gather(place.group)
     with torch.inference_mode(False):
         for param in self.fsdp_params:
             param.init_unsharded_param()
@@ -234,3 +273,14 @@ def _foreach_reduce(
     )
     partial = place.traffic().reduce(place.group, gradients, reduction)
     return (None, None, reduce_scatter_stream, None, None, None, partial)
+
+
+def _final_callback(self: FSDPState) -> None:
+    _stock["final_callback"](self)
+    places = [
+        _places.get(group)
+        for state in self._state_ctx.all_states
+        for group in state._fsdp_param_groups
+    ]
+    for traffic in {place.traffic for place in places if place is not None}:
+        traffic().backward_ended()
