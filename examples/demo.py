@@ -41,6 +41,7 @@ class Arm:
     title: str
     engine: str
     strategy: str
+    worker_threads: bool = False
 
 
 ARMS = (
@@ -168,6 +169,8 @@ def run_arm(arm: Arm, options: argparse.Namespace, data: Path, work: Path) -> Ar
         f"--metrics={metrics}",
         f"--timeline={trace}",
     ]
+    if arm.worker_threads:
+        arguments.append("--worker-threads")
     ranks = options.ranks
     if arm.engine == "single":
         ranks = 0

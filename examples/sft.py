@@ -75,6 +75,11 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--bf16", action="store_true", help="mixed precision: compute in bf16, keep and add in fp32"
     )
     add("--activation-checkpointing", action="store_true")
+    add(
+        "--worker-threads",
+        action="store_true",
+        help="Headrace communicates beside the compute, on threads of its own",
+    )
     add("--checkpoints", type=Path, help="directory for checkpoints, one at the end")
     add("--save-every", type=int, default=0, metavar="STEPS", help="default: at the end")
     add("--resume", action="store_true", help="go on from the newest checkpoint in --checkpoints")
@@ -93,6 +98,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
             "--strategy lb-mini gives ranks different microbatch counts: "
             f"--engine {options.engine} would hang"
         )
+    if options.worker_threads and not options.engine.startswith("headrace"):
+        parser.error(f"--worker-threads is Headrace's; --engine {options.engine} has none")
     if options.engine == "single" and options.bf16:
         parser.error("--bf16 is FSDP2's mixed precision; --engine single has none")
     if (options.resume or options.save_every) and options.checkpoints is None:
@@ -148,6 +155,8 @@ def build_model(options: argparse.Namespace, vocabulary: int) -> torch.nn.Module
     if options.engine != "single":
         low = torch.bfloat16 if options.bf16 else None
         sft_model.shard(model, MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32))
+    if options.worker_threads:
+        sft_model.prefetch(model)
     return model
 
 
@@ -239,7 +248,8 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
         done = sft_checkpoint.resume(options.checkpoints, model, optimizer, stateful)
         if rank == 0:
             print(f"resumed after step {done}", flush=True)
-    engine = ENGINES[options.engine](model)
+    settings = {"worker_threads": True} if options.worker_threads else {}
+    engine = ENGINES[options.engine](model, **settings)
     last = min(options.steps, options.stop_after or options.steps)
 
     with ExitStack() as open_files:

@@ -121,6 +121,14 @@ def shard(model: LlamaForCausalLM, policy: MixedPrecisionPolicy) -> None:
     fully_shard(model, mp_policy=policy)
 
 
+def prefetch(model: LlamaForCausalLM) -> None:
+    """Asks for each layer's parameters while the one before computes, in forward as FSDP2 does it
+    by itself in backward."""
+    layers = [model.model.embed_tokens, *model.model.layers, model.model.norm]
+    for layer, after in zip(layers, layers[1:], strict=False):
+        layer.set_modules_to_forward_prefetch([after])
+
+
 def checkpoint_activations(model: LlamaForCausalLM) -> None:
     """Keeps only each layer's input for the backward; runs its forward again there."""
     model.activation_checkpointing_enable({"use_reentrant": False})
