@@ -1,14 +1,11 @@
 #include "bench/result.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "kernel/isa.h"
+#include "bench/environment.h"
 
 namespace headrace::bench {
 namespace {
@@ -31,20 +28,12 @@ double ratio(const Samples& peer, const Samples& ours) {
   return median(std::move(ratios));
 }
 
-double rounded(double value) { return std::round(value * 1000) / 1000; }
-
-std::string processor() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line;
-  while (std::getline(file, line)) {
-    if (line.starts_with("model name")) {
-      return line.substr(line.find(':') + 2);
-    }
-  }
-  return "unknown";
-}
-
 }  // namespace
+
+std::pair<double, double> spread(const std::vector<double>& values) {
+  const double middle = median(values);
+  return {quantile(values, 0.25) / middle, quantile(values, 0.75) / middle};
+}
 
 double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
 
@@ -65,17 +54,14 @@ std::string to_json(const CaseResult& result) {
       json["peers"][arm.name] = rounded(median(arm.ms));
       json["ratios"][arm.name] = rounded(ratio(arm, ours));
     }
-    json["spread"][arm.name] = {rounded(quantile(arm.ms, 0.25) / median(arm.ms)),
-                                rounded(quantile(arm.ms, 0.75) / median(arm.ms))};
+    const auto [low, high] = spread(arm.ms);
+    json["spread"][arm.name] = {rounded(low), rounded(high)};
   }
   if (!result.memory.empty()) {
     json["memory"] = result.memory;
     json["memory_unit"] = result.memory_unit;
   }
-  json["machine"] = {{"processor", processor()},
-                     {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
-                     {"isa", to_string(best_isa())}};
-  json["versions"] = {{"headrace", HEADRACE_VERSION}, {"compiler", __VERSION__}};
+  json.update(environment());
   return json.dump();
 }
 

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/arms.h"
@@ -28,5 +29,7 @@ std::string to_json(const CaseResult& result);
 std::string to_text(const CaseResult& result);
 
 double median(std::vector<double> values);
+/// The quartiles over the median.
+std::pair<double, double> spread(const std::vector<double>& values);
 
 }  // namespace headrace::bench

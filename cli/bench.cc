@@ -6,14 +6,15 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bench/balance_bench.h"
 #include "bench/forked_ranks.h"
 #include "bench/gather_bench.h"
 #include "bench/lockstep_bench.h"
 #include "bench/result.h"
+#include "options.h"
 #include "transport/exchange.h"
 
 namespace headrace::cli {
@@ -33,15 +34,6 @@ struct Options {
   std::string dtype = "bfloat16";
   bool json = false;
 };
-
-// `main` prints it; CLI::RuntimeError would end the program without a word.
-template <class T>
-T value_or_throw(Result<T> result) {
-  if (!result) {
-    throw std::runtime_error(result.error().describe());
-  }
-  return std::move(result).value();
-}
 
 DType dtype_of(const Options& options) {
   return options.dtype == "float32" ? DType::float32 : DType::bfloat16;
@@ -180,6 +172,17 @@ void run_plan(const Options& options) {
   case_of("plan_reduce_scatter", result.reduce_scatter_ms, result.reduce_scatter_ops);
 }
 
+void run_balance(const Options& options) {
+  const auto print_all = [&](const auto& lines) {
+    for (const auto& line : lines) {
+      fmt::print("{}\n", options.json ? bench::to_json(line) : bench::to_text(line));
+      std::fflush(stdout);
+    }
+  };
+  print_all(value_or_throw(bench::balance_bench(options.rounds)));
+  print_all(value_or_throw(bench::balance_bubbles()));
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app) {
@@ -189,16 +192,20 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   const auto add_number = [](CLI::App* command, const char* name, int& value, const char* help,
                              int most) {
-    command->add_option(name, value, help)->capture_default_str()->check(CLI::Range(1, most));
+    command->add_option(name, value, help)->capture_default_str()->check(whole_number(1, most));
   };
-  const auto add = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
+  const auto add_plain = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
     CLI::App* command = bench->add_subcommand(name, help);
-    command->add_option("--dtype", options->dtype, "compute dtype")
-        ->capture_default_str()
-        ->check(CLI::IsMember({"bfloat16", "float32"}));
     add_number(command, "--rounds", options->rounds, "timed rounds after 3 of warm-up", 100000);
     command->add_flag("--json", options->json, "one JSON object a case and line");
     command->callback([options, run_it] { run_it(*options); });
+    return command;
+  };
+  const auto add = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
+    CLI::App* command = add_plain(name, help, run_it);
+    command->add_option("--dtype", options->dtype, "compute dtype")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"bfloat16", "float32"}));
     return command;
   };
   const auto add_forked = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
@@ -234,6 +241,8 @@ void add_bench(CLI::App& app) {
   add_group_size(plan);
   add_number(plan, "--nodes", options->nodes, "number of nodes M", 4096);
   add_number(plan, "--local", options->local_ranks, "ranks a node L", 64);
+  add_plain("balance", "plan minibatches; and how long ranks wait under each strategy",
+            &run_balance);
 }
 
 }  // namespace headrace::cli

@@ -101,6 +101,7 @@ class StockEngine:
         pass
 
 
+_EVENT_FIELDS = ("name", "begin_ns", "end_ns", "bytes", "waited_ns", "group", "thread")
 _BRACKETS = {"minibatch", "evaluation"}  # in the timeline they enclose the events that are counted
 
 
@@ -129,10 +130,7 @@ class HeadraceEngine:
 
     def drain_events(self) -> list[Event]:
         return [
-            Event(
-                *(event[name] for name in ("name", "begin_ns", "end_ns", "bytes", "waited_ns")),
-                beside=event["thread"] != "caller",
-            )
+            Event(*(event[name] for name in _EVENT_FIELDS), beside=event["thread"] != "caller")
             for event in self._engine.timeline()
             if event["name"] not in _BRACKETS
         ]

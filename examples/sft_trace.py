@@ -21,6 +21,8 @@ class Event:
     end_ns: int
     bytes: int
     waited_ns: int | None = None
+    group: str | None = None  # of parameters, where the engine names it
+    thread: str = "caller"
     beside: bool = False
 
 
@@ -48,6 +50,23 @@ class RankStep:
 
     def as_json(self) -> dict:
         return asdict(self)
+
+    def trace_events(self, step: int) -> list[dict]:
+        """For headrace.trace."""
+        begin, end = self.update
+        return [
+            _slice(f"step {step}", "brackets", self.begin_ns, self.end_ns),
+            *(
+                _slice(f"{sum(micro.lengths)} tokens", "compute", micro.begin_ns, micro.end_ns)
+                for micro in self.micros
+            ),
+            _slice("update", "compute", begin, end),
+            *map(asdict, self.events),
+        ]
+
+
+def _slice(name: str, track: str, begin_ns: int, end_ns: int) -> dict:
+    return {"name": name, "track": track, "begin_ns": begin_ns, "end_ns": end_ns}
 
 
 def fill_waits(ranks: Sequence[RankStep]) -> None:

@@ -30,6 +30,18 @@ for ranks in $world_sizes; do
 done
 headrace bench plan --json | keep
 
+# The balancer, beside verl's own Karmarkar-Karp in Python where its wheel can be had.
+headrace bench balance --json | tee out/balance.jsonl | keep
+verl=(build/peers/verl-*.whl)
+if [ ! -e "${verl[0]}" ]; then
+  timeout 120 python -m pip download --disable-pip-version-check --quiet --no-deps \
+    --dest build/peers verl==0.9.1 ||
+    echo 'bench: verl is absent: plain Python takes its place' >&2
+  verl=(build/peers/verl-*.whl)
+fi
+[ -e "${verl[0]}" ] || verl=()
+python bench/balance_peer.py out/balance.jsonl "${verl[@]}" --json | keep
+
 # Stock FSDP2 over gloo, on one parameter group.
 fsdp2_group() {
   local ranks=$1

@@ -11,7 +11,9 @@
 namespace headrace {
 namespace {
 
-constexpr std::array k_strategies = {Strategy::none, Strategy::lb_micro, Strategy::lb_mini};
+constexpr std::array k_strategies = {Strategy::none,        Strategy::sorted,
+                                     Strategy::lb_micro,    Strategy::lb_mini,
+                                     Strategy::verl_native, Strategy::verl_optimized};
 
 std::size_t steps(const BalancePlan& plan) {
   std::size_t most = 0;
@@ -21,12 +23,11 @@ std::size_t steps(const BalancePlan& plan) {
   return most;
 }
 
-Prediction predict(double makespan, double total, std::size_t ranks) {
-  if (makespan <= 0.0) {
-    return {};
-  }
-  const double bubble = 1.0 - total / (makespan * static_cast<double>(ranks));
-  return {.makespan = makespan, .bubble = std::max(bubble, 0.0)};
+Prediction predict(double makespan, double total, std::size_t ranks, double lower_bound) {
+  const double work = makespan * static_cast<double>(ranks);
+  return {.makespan = makespan,
+          .bubble = work > 0.0 ? std::max(1.0 - total / work, 0.0) : 0.0,
+          .lower_bound = lower_bound};
 }
 
 }  // namespace
@@ -35,10 +36,16 @@ const char* to_string(Strategy strategy) {
   switch (strategy) {
     case Strategy::none:
       return "none";
+    case Strategy::sorted:
+      return "sorted";
     case Strategy::lb_micro:
       return "lb-micro";
     case Strategy::lb_mini:
       return "lb-mini";
+    case Strategy::verl_native:
+      return "verl-native";
+    case Strategy::verl_optimized:
+      return "verl-optimized";
   }
   return "unknown";
 }
@@ -54,6 +61,8 @@ Result<Strategy> parse_strategy(std::string_view name) {
   return operation_error(
       fmt::format("there is no balancing strategy '{}'; known are {}", name, known));
 }
+
+std::span<const Strategy> strategies() { return k_strategies; }
 
 const char* to_string(Mode mode) { return mode == Mode::lockstep ? "lockstep" : "on-demand"; }
 
@@ -115,9 +124,10 @@ BalancePlan with_predictions(BalancePlan plan, double least_gain) {
     plan.rank_costs.push_back(rank_cost);
   }
   const double total = std::accumulate(plan.rank_costs.begin(), plan.rank_costs.end(), 0.0);
-  plan.lockstep =
-      predict(std::accumulate(step_costs.begin(), step_costs.end(), 0.0), total, plan.ranks.size());
-  plan.on_demand = predict(*std::ranges::max_element(plan.rank_costs), total, plan.ranks.size());
+  plan.lockstep = predict(std::accumulate(step_costs.begin(), step_costs.end(), 0.0), total,
+                          plan.ranks.size(), plan.lockstep.lower_bound);
+  plan.on_demand = predict(*std::ranges::max_element(plan.rank_costs), total, plan.ranks.size(),
+                           plan.on_demand.lower_bound);
   plan.recommendation = plan.on_demand.makespan < (1.0 - least_gain) * plan.lockstep.makespan
                             ? Mode::on_demand
                             : Mode::lockstep;

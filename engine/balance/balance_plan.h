@@ -13,14 +13,19 @@ namespace headrace {
 
 /// How samples are given to ranks and packed into microbatches.
 enum class Strategy : std::uint8_t {
-  none,      ///< round robin, one sample a microbatch
-  lb_micro,  ///< as many microbatches on every rank, costs levelled step by step
-  lb_mini,   ///< costs levelled over the whole minibatch; ranks may differ in microbatches
+  none,            ///< round robin, one sample a microbatch
+  sorted,          ///< the same by falling length
+  lb_micro,        ///< as many microbatches on every rank, costs levelled step by step
+  lb_mini,         ///< costs levelled over the whole minibatch; ranks may differ in microbatches
+  verl_native,     ///< two-level: levels the whole batch over ranks, then cuts it into minibatches
+  verl_optimized,  ///< two-level: cuts minibatches first, then levels each over ranks
 };
 
-/// Names as users write them: none, lb-micro, lb-mini.
+/// Names as users write them: none, sorted, lb-micro, lb-mini, verl-native, verl-optimized.
 const char* to_string(Strategy strategy);
 Result<Strategy> parse_strategy(std::string_view name);
+/// All of them, in the order above.
+std::span<const Strategy> strategies();
 
 /// How ranks exchange parameters and gradients: they meet every layer, or once a minibatch.
 enum class Mode : std::uint8_t { lockstep, on_demand };
@@ -48,6 +53,9 @@ struct Microbatch {
 struct Prediction {
   double makespan = 0.0;  ///< when the last rank is done, in the cost model's unit
   double bubble = 0.0;    ///< share of all ranks' time spent waiting, 0 to 1
+  /// No plan of the same samples under the same cap and groups has a smaller makespan; 0 where
+  /// nothing is known.
+  double lower_bound = 0.0;
 
   bool operator==(const Prediction&) const = default;
 };
@@ -80,7 +88,8 @@ struct BalancePlan {
 BalancePlan padded_for_lockstep(BalancePlan plan);
 
 /// Fills rank_costs, tokens, both predictions and the recommendation from the microbatches:
-/// on-demand where it is predicted to take less than (1 - least_gain) of lockstep's time.
+/// on-demand where it is predicted to take less than (1 - least_gain) of lockstep's time. Lower
+/// bounds stay.
 BalancePlan with_predictions(BalancePlan plan, double least_gain);
 
 }  // namespace headrace

@@ -3,9 +3,12 @@
 #include <optional>
 #include <utility>
 
+#include "balance/karmarkar_karp.h"
 #include "balance/lockstep_steps.h"
 #include "balance/longest_first.h"
+#include "balance/microbatches.h"
 #include "balance/packing.h"
+#include "balance/rank_assignment.h"
 #include "base/checked_math.h"
 
 namespace headrace {
@@ -91,14 +94,27 @@ LockstepSteps by_turns(const PackingProblem& problem, const std::vector<std::siz
   return result;
 }
 
-}  // namespace
+/// All bins levelled by differencing. Nothing where a bin breaks the cap.
+std::optional<LockstepSteps> by_differencing(const PackingProblem& problem, std::size_t steps) {
+  LockstepSteps result(problem, steps);
+  const Bins bins = karmarkar_karp(problem.costs, result.bins(), PartSizes::free);
+  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
+    for (const std::size_t piece : bins[bin]) {
+      if (!result.fits(bin, piece)) {
+        return std::nullopt;
+      }
+      result.add(bin, piece);
+    }
+  }
+  return result.ordered();
+}
 
-Packing pack_lb_micro(const PackingProblem& problem) {
+/// Packings that may give any piece to any rank.
+std::vector<LockstepSteps> free_candidates(const PackingProblem& problem) {
   const Bins first_fit = first_fit_decreasing(problem.sizes, problem.cap).value();
   const std::vector<std::size_t> order = falling(problem.costs);
-  const std::size_t steps = (first_fit.size() + problem.ranks - 1) / problem.ranks;
-
-  // Among equals the first wins: the one that spreads pieces over most bins.
+  const std::size_t steps =
+      std::max((first_fit.size() + problem.ranks - 1) / problem.ranks, problem.min_microbatches);
   std::vector<LockstepSteps> candidates;
   const auto offer = [&](std::optional<LockstepSteps> candidate) {
     if (candidate) {
@@ -109,10 +125,38 @@ Packing pack_lb_micro(const PackingProblem& problem) {
     offer(by_level_bins(problem, order, steps));
     offer(by_filled_steps(problem, order, steps));
     offer(by_filled_steps(problem, order, steps + 1));
+    offer(by_differencing(problem, steps));
+  }
+  const RankPieces ranks = by_equal_differencing(problem, problem.costs);
+  offer(LockstepSteps(problem, levelled_packing(problem, ranks)));
+  if (const auto packing = differenced_packing(problem, ranks)) {
+    offer(LockstepSteps(problem, *packing));
   }
   offer(by_first_fit(problem, first_fit, steps));
   offer(by_turns(problem, order));
+  return candidates;
+}
 
+/// Packings that level ranks first and each rank's microbatches then: they keep groups together and
+/// counts equal.
+std::vector<LockstepSteps> rank_candidates(const PackingProblem& problem) {
+  std::vector<RankPieces> assignments = levelled_ranks(problem, problem.costs);
+  assignments.push_back(by_equal_differencing(problem, problem.costs));
+  assignments.push_back(dealt_in_turns(problem, groups_in_order(problem)));
+  std::vector<LockstepSteps> candidates;
+  for (const RankPieces& ranks : assignments) {
+    candidates.emplace_back(problem, levelled_packing(problem, ranks));
+    candidates.emplace_back(problem, single_packing(problem, ranks));
+  }
+  return candidates;
+}
+
+}  // namespace
+
+Packing pack_lb_micro(const PackingProblem& problem) {
+  // Among equals the first wins: the one that spreads pieces over most bins.
+  std::vector<LockstepSteps> candidates =
+      problem.may_move() ? free_candidates(problem) : rank_candidates(problem);
   std::size_t trials = problem.exchange_trials;
   std::optional<std::size_t> best;
   double least = 0.0;
@@ -124,7 +168,17 @@ Packing pack_lb_micro(const PackingProblem& problem) {
       least = makespan;
     }
   }
-  return candidates[*best].packing();
+  Packing packing = candidates[*best].packing();
+  for (Bins& microbatches : packing) {
+    RankPieces::value_type pieces;
+    for (const auto& microbatch : microbatches) {
+      pieces.insert(pieces.end(), microbatch.begin(), microbatch.end());
+    }
+    if (filled(microbatches) < std::min(problem.min_microbatches, pieces.size())) {
+      microbatches = levelled_microbatches(problem, pieces, microbatches.size());
+    }
+  }
+  return packing;
 }
 
 }  // namespace headrace

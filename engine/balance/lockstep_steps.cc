@@ -34,6 +34,17 @@ LockstepSteps::LockstepSteps(const PackingProblem& problem, std::size_t steps)
       load_(items_.size(), 0.0),
       room_(items_.size(), problem.cap) {}
 
+LockstepSteps::LockstepSteps(const PackingProblem& problem, const Packing& packing)
+    : LockstepSteps(problem, std::ranges::max(packing, {}, &Bins::size).size()) {
+  for (std::size_t rank = 0; rank < packing.size(); ++rank) {
+    for (std::size_t step = 0; step < packing[rank].size(); ++step) {
+      for (const std::size_t piece : packing[rank][step]) {
+        add(step * problem.ranks + rank, piece);
+      }
+    }
+  }
+}
+
 void LockstepSteps::add(std::size_t bin, std::size_t piece) {
   items_[bin].push_back(piece);
   load_[bin] += problem_->costs[piece];
@@ -109,9 +120,11 @@ std::size_t LockstepSteps::improve(std::size_t trials) {
     const double before = step_peaks[step].front().load;
     std::optional<Trial> best;
     for (std::size_t to = 0; to < bins() && tried < trials; ++to) {
-      if (to == from) {
+      const bool same_rank = to % ranks == from % ranks;
+      if (to == from || !(same_rank || problem_->may_swap())) {
         continue;
       }
+      const bool may_move = same_rank || problem_->may_move();
       const std::size_t other_step = to / ranks;
       const double rest = highest_without(step, from, to);
       const double other_before = step_peaks[other_step].front().load;
@@ -125,7 +138,8 @@ std::size_t LockstepSteps::improve(std::size_t trials) {
           const std::int64_t back_size = swap ? problem_->sizes[items_[to][take]] : 0;
           const double moved = problem_->costs[piece] - back;
           const std::int64_t moved_size = problem_->sizes[piece] - back_size;
-          if (moved <= 0.0 || moved_size > room_[to] || -moved_size > room_[from]) {
+          if (!(swap || may_move) || moved <= 0.0 || moved_size > room_[to] ||
+              -moved_size > room_[from]) {
             continue;
           }
           double change = 0.0;
@@ -176,12 +190,15 @@ Packing LockstepSteps::packing() const {
     }
     std::vector<double> spare(ranks);
     std::ranges::transform(so_far, spare.begin(), [](double load) { return -load; });
-    const std::vector<std::size_t> least_loaded = falling(spare);
+    const std::vector<std::size_t> least_loaded = problem_->may_move() ? falling(spare) : costliest;
     for (std::size_t i = 0; i < ranks; ++i) {
       const std::size_t bin = step * ranks + costliest[i];
       result[least_loaded[i]].push_back(items_[bin]);
       so_far[least_loaded[i]] += load_[bin];
     }
+  }
+  for (Bins& microbatches : result) {
+    microbatches.resize(std::max(microbatches.size(), problem_->min_microbatches));
   }
   return result;
 }

@@ -13,6 +13,8 @@ namespace headrace {
 class LockstepSteps {
  public:
   LockstepSteps(const PackingProblem& problem, std::size_t steps);
+  /// Bin r of step t holds microbatch t of rank r.
+  LockstepSteps(const PackingProblem& problem, const Packing& packing);
 
   std::size_t bins() const { return items_.size(); }
   std::size_t steps() const { return bins() / problem_->ranks; }
@@ -28,10 +30,13 @@ class LockstepSteps {
   /// The same bins, costliest first, so that each step holds bins of like cost.
   LockstepSteps ordered() const;
   /// Moves or swaps pieces between a step's costliest bin and any other bin for as long as that
-  /// lowers the makespan, trying `trials` exchanges at most. Returns how many it tried.
+  /// lowers the makespan, trying `trials` exchanges at most. Returns how many it tried. Where the
+  /// problem has groups or wants equal counts, bin r of each step belongs to rank r, and only
+  /// exchanges that keep them are tried.
   std::size_t improve(std::size_t trials);
-  /// Ranks' microbatches: within a step the costliest bin goes to the rank with the least so far.
-  /// Steps without any piece are left out.
+  /// Ranks' microbatches. Bins go to their ranks where improve says so; otherwise, within a step,
+  /// the costliest bin goes to the rank with the least so far. Steps without any piece are left out
+  /// unless the problem asks for as many microbatches.
   Packing packing() const;
 
  private:

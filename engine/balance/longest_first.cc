@@ -42,13 +42,17 @@ void insert_in_order(std::span<const double> costs, std::vector<std::size_t>& it
 /// The exchange between bins `from` and `to` that comes closest to levelling them. Both are sorted,
 /// so one walk over each finds it: the partner wanted for an item falls with the item.
 std::optional<Exchange> best_exchange(std::span<const double> costs, const Bins& bins,
-                                      std::span<const double> load, std::size_t from,
+                                      std::span<const double> load,
+                                      std::span<const std::size_t> counts, std::size_t from,
                                       std::size_t to) {
   const std::vector<std::size_t>& giver = bins[from];
   const std::vector<std::size_t>& taker = bins[to];
   const double half_gap = (load[from] - load[to]) / 2.0;
   std::optional<Exchange> best;
   const auto consider = [&](std::size_t give, std::size_t take) {
+    if (!counts.empty() && (take == taker.size() || counts[giver[give]] != counts[taker[take]])) {
+      return;
+    }
     const double back = take < taker.size() ? costs[taker[take]] : 0.0;
     const double moved = costs[giver[give]] - back;
     const double highest = std::max(load[from] - moved, load[to] + moved);
@@ -111,7 +115,8 @@ Bins longest_first(std::span<const double> costs, std::size_t bins) {
   return result;
 }
 
-Bins exchange(std::span<const double> costs, Bins bins, std::size_t rounds) {
+Bins exchange(std::span<const double> costs, Bins bins, std::size_t rounds,
+              std::span<const std::size_t> counts) {
   for (std::vector<std::size_t>& bin : bins) {
     std::ranges::sort(bin, before(costs));
   }
@@ -123,7 +128,7 @@ Bins exchange(std::span<const double> costs, Bins bins, std::size_t rounds) {
       if (to == from) {
         continue;
       }
-      const std::optional<Exchange> found = best_exchange(costs, bins, load, from, to);
+      const std::optional<Exchange> found = best_exchange(costs, bins, load, counts, from, to);
       if (found && (!best || found->highest < best->highest)) {
         best = found;
       }

@@ -15,8 +15,10 @@ Bins longest_first(std::span<const double> costs, std::size_t bins);
 
 /// Moves or swaps single items out of the costliest bin for as long as that lowers it without
 /// another bin rising as high, `rounds` times at most. Never raises the largest bin. Items in each
-/// bin end by falling cost, ties by index. O(items) a round.
-Bins exchange(std::span<const double> costs, Bins bins, std::size_t rounds);
+/// bin end by falling cost, ties by index. O(items) a round. With `counts`, one an item, only items
+/// of equal count are swapped and none moves alone: the sum of counts in each bin stays.
+Bins exchange(std::span<const double> costs, Bins bins, std::size_t rounds,
+              std::span<const std::size_t> counts = {});
 
 /// The cost of each bin, added up in the bin's own order.
 std::vector<double> loads(std::span<const double> costs, const Bins& bins);

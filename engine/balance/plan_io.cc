@@ -11,7 +11,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json prediction_json(const Prediction& prediction) {
-  return {{"makespan", prediction.makespan}, {"bubble", prediction.bubble}};
+  return {{"makespan", prediction.makespan},
+          {"bubble", prediction.bubble},
+          {"lower_bound", prediction.lower_bound}};
 }
 
 std::string digest_text(const BalancePlan& plan) { return fmt::format("{:016x}", plan.digest()); }
@@ -69,6 +71,7 @@ Result<Prediction> prediction_member(const Json& object, const char* name) {
   Prediction prediction;
   HEADRACE_TRY_ASSIGN(prediction.makespan, number_member(*value, "makespan"));
   HEADRACE_TRY_ASSIGN(prediction.bubble, number_member(*value, "bubble"));
+  HEADRACE_TRY_ASSIGN(prediction.lower_bound, number_member(*value, "lower_bound"));
   return prediction;
 }
 

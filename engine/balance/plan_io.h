@@ -9,9 +9,9 @@
 namespace headrace {
 
 /// A plan as one JSON object, for tools: strategy, cap, tokens, tokens_lost, oversize, digest (16
-/// hex digits), recommendation, lockstep and on_demand (makespan and bubble each), and ranks: for
-/// each rank its cost and its microbatches with tokens, cost and pieces, a piece as [sample, begin,
-/// tokens].
+/// hex digits), recommendation, lockstep and on_demand (makespan, bubble and lower_bound each), and
+/// ranks: for each rank its cost and its microbatches with tokens, cost and pieces, a piece as
+/// [sample, begin, tokens].
 std::string to_json(const BalancePlan& plan);
 
 /// The plan that to_json wrote, equal to it in every field. Error where the text is not such an

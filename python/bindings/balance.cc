@@ -1,9 +1,12 @@
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,9 +15,13 @@
 
 #include "balance/balance_plan.h"
 #include "balance/cost_model.h"
+#include "balance/cost_model_parse.h"
+#include "balance/karmarkar_karp.h"
+#include "balance/model_config.h"
 #include "balance/plan_io.h"
 #include "balance/shuffle.h"
 #include "balance/strategies.h"
+#include "balance/workloads.h"
 #include "bindings.h"
 
 namespace nb = nanobind;
@@ -45,19 +52,54 @@ CostModel fit(const std::vector<std::tuple<std::int64_t, double>>& points, bool 
   return unwrap(CostModel::fit(values, with_microbatch));
 }
 
+/// A config.json as a path, or already read as a dict.
+CostModel from_config(const nb::object& config) {
+  if (nb::isinstance<nb::dict>(config)) {
+    const nb::object text = nb::module_::import_("json").attr("dumps")(config);
+    return unwrap(CostModel::from_shape(
+        unwrap(shape_from_config(nb::cast<std::string>(text), "the configuration"))));
+  }
+  const nb::object path = nb::module_::import_("os").attr("fspath")(config);
+  return unwrap(CostModel::from_shape(unwrap(read_model_config(nb::cast<std::string>(path)))));
+}
+
+/// What plan() and plan_batch() take beside lengths; refers to `labels` and `groups`.
+BalanceOptions options_of(int world_size, std::int64_t cap, const std::string& strategy,
+                          const std::optional<CostModel>& cost, const std::string& oversize,
+                          std::int64_t alignment, double least_gain, const Integers& labels,
+                          const Integers& groups, bool equal_samples, int min_microbatches) {
+  return {.world_size = world_size,
+          .cap = cap,
+          .strategy = unwrap(parse_strategy(strategy)),
+          .cost = cost ? *cost : unwrap(CostModel::preset(k_default_cost)),
+          .oversize = unwrap(parse_oversize(oversize)),
+          .alignment = alignment,
+          .groups = groups,
+          .equal_samples = equal_samples,
+          .min_microbatches = min_microbatches,
+          .least_gain = least_gain,
+          .labels = labels};
+}
+
 BalancePlan plan(const Integers& lengths, int world_size, std::int64_t cap,
                  const std::string& strategy, const std::optional<CostModel>& cost,
                  const std::string& oversize, std::int64_t alignment, double least_gain,
-                 const Integers& labels) {
-  const BalanceOptions options{.world_size = world_size,
-                               .cap = cap,
-                               .strategy = unwrap(parse_strategy(strategy)),
-                               .cost = cost ? *cost : unwrap(CostModel::preset(k_default_cost)),
-                               .oversize = unwrap(parse_oversize(oversize)),
-                               .alignment = alignment,
-                               .least_gain = least_gain,
-                               .labels = labels};
-  return unwrap(plan_minibatch(lengths, options));
+                 const Integers& labels, const Integers& groups, bool equal_samples,
+                 int min_microbatches) {
+  return unwrap(plan_minibatch(
+      lengths, options_of(world_size, cap, strategy, cost, oversize, alignment, least_gain, labels,
+                          groups, equal_samples, min_microbatches)));
+}
+
+std::vector<BalancePlan> plans(const Integers& lengths, std::size_t minibatches, int world_size,
+                               std::int64_t cap, const std::string& strategy,
+                               const std::optional<CostModel>& cost, const std::string& oversize,
+                               std::int64_t alignment, double least_gain, const Integers& labels,
+                               const Integers& groups, bool equal_samples, int min_microbatches) {
+  return unwrap(
+      plan_batch(lengths, minibatches,
+                 options_of(world_size, cap, strategy, cost, oversize, alignment, least_gain,
+                            labels, groups, equal_samples, min_microbatches)));
 }
 
 void bind_cost_model(nb::module_& module) {
@@ -85,11 +127,19 @@ void bind_cost_model(nb::module_& module) {
           },
           nb::kw_only(), "hidden"_a, "layers"_a, "heads"_a, "kv_heads"_a, "head_size"_a,
           "intermediate"_a, "vocabulary"_a)
+      .def_static("from_config", &from_config, "config"_a)
       .def_static("fit", &fit, "points"_a, "with_microbatch"_a = false)
+      .def_static(
+          "parse", [](const std::string& text) { return unwrap(parse_cost_model(text)); }, "text"_a)
       .def("sample", &CostModel::sample, "tokens"_a)
       .def_prop_ro("quadratic", &CostModel::quadratic)
       .def_prop_ro("linear", &CostModel::linear)
       .def_prop_ro("per_microbatch", &CostModel::per_microbatch)
+      .def("__repr__",
+           [](const CostModel& self) {
+             return fmt::format("CostModel({}, {}, {})", self.quadratic(), self.linear(),
+                                self.per_microbatch());
+           })
       .def("__eq__", [](const CostModel& a, const CostModel& b) { return a == b; });
 }
 
@@ -106,7 +156,8 @@ void bind_plan(nb::module_& module) {
       .def_prop_ro("filler", &Microbatch::filler);
   nb::class_<Prediction>(module, "Prediction")
       .def_ro("makespan", &Prediction::makespan)
-      .def_ro("bubble", &Prediction::bubble);
+      .def_ro("bubble", &Prediction::bubble)
+      .def_ro("lower_bound", &Prediction::lower_bound);
   nb::class_<BalancePlan>(module, "Plan")
       .def_prop_ro("strategy", [](const BalancePlan& self) { return to_string(self.strategy); })
       .def_ro("cap", &BalancePlan::cap)
@@ -132,7 +183,43 @@ void bind_plan(nb::module_& module) {
       .def("__eq__", [](const BalancePlan& a, const BalancePlan& b) { return a == b; });
   module.def("plan", &plan, "lengths"_a, "world_size"_a, "cap"_a, "strategy"_a = "lb-mini",
              "cost"_a = nb::none(), nb::kw_only(), "oversize"_a = "error", "alignment"_a = 1,
-             "least_gain"_a = k_least_gain, "labels"_a = Integers());
+             "least_gain"_a = k_least_gain, "labels"_a = Integers(), "groups"_a = Integers(),
+             "equal_samples"_a = false, "min_microbatches"_a = 0);
+  module.def("plan_batch", &plans, "lengths"_a, "minibatches"_a, "world_size"_a, "cap"_a,
+             "strategy"_a = "lb-mini", "cost"_a = nb::none(), nb::kw_only(), "oversize"_a = "error",
+             "alignment"_a = 1, "least_gain"_a = k_least_gain, "labels"_a = Integers(),
+             "groups"_a = Integers(), "equal_samples"_a = false, "min_microbatches"_a = 0);
+}
+
+/// Names of the strategies and workloads are those of the engine; costs are checked here, for the
+/// engine's own are always finite.
+void bind_functions(nb::module_& module) {
+  module.def(
+      "karmarkar_karp",
+      [](const std::vector<double>& costs, std::size_t parts, bool equal_size) {
+        if (parts < 1) {
+          throw nb::value_error("karmarkar_karp needs at least 1 part");
+        }
+        if (!std::ranges::all_of(costs,
+                                 [](double cost) { return std::isfinite(cost) && cost >= 0.0; })) {
+          throw nb::value_error("costs must be finite and not negative");
+        }
+        return karmarkar_karp(costs, parts, equal_size ? PartSizes::equal : PartSizes::free);
+      },
+      "costs"_a, "parts"_a, "equal_size"_a = false);
+  module.def(
+      "workload_lengths",
+      [](const std::string& workload, std::size_t count, std::uint64_t seed) {
+        return workload_lengths(unwrap(parse_workload(workload)), count, seed);
+      },
+      "workload"_a, "count"_a, "seed"_a = 0);
+  module.def("workloads", [] {
+    std::vector<std::string> names;
+    for (const Workload workload : workloads()) {
+      names.emplace_back(to_string(workload));
+    }
+    return names;
+  });
 }
 
 }  // namespace
@@ -140,6 +227,7 @@ void bind_plan(nb::module_& module) {
 void bind_balance(nb::module_& module) {
   bind_cost_model(module);
   bind_plan(module);
+  bind_functions(module);
   nb::class_<Permutation>(module, "Permutation")
       .def(nb::init<std::size_t, std::uint64_t, std::uint64_t>(), "size"_a, "seed"_a, "epoch"_a)
       .def("__len__", &Permutation::size)

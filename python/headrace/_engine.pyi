@@ -1,7 +1,9 @@
 """The engine as Python sees it: addresses, sizes and streams as integers; no torch."""
 
+import os
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 class DType(Enum):
     float32 = 0
@@ -236,8 +238,18 @@ class CostModel:
         """Floating-point operations of forward and backward of a decoder with gated MLPs."""
 
     @staticmethod
+    def from_config(config: str | os.PathLike[str] | dict[str, Any]) -> CostModel:
+        """from_shape of a Hugging Face config.json, of the one in a folder, or of what it holds."""
+
+    @staticmethod
     def fit(points: Sequence[tuple[int, float]], with_microbatch: bool = False) -> CostModel:
         """Least squares through measured (tokens, cost) of microbatches with one sample each."""
+
+    @staticmethod
+    def parse(text: str) -> CostModel:
+        """What `headrace balance --model` takes: a preset, coefficients as
+        "quadratic,linear[,per_microbatch]", a config.json or its folder, or a file of measured
+        tokens,cost."""
 
     def sample(self, tokens: int) -> float: ...
 
@@ -260,10 +272,12 @@ class Microbatch:
 
 class Prediction:
     """Compute alone: makespan in the cost model's unit, bubble as a share of all ranks' time, 0
-    to 1."""
+    to 1. No plan of the same samples under the same cap and groups has a makespan below
+    lower_bound."""
 
     makespan: float
     bubble: float
+    lower_bound: float
 
 class Plan:
     """One minibatch: which rank trains which samples in which microbatch; the same on all ranks."""
@@ -303,10 +317,50 @@ def plan(
     alignment: int = 1,
     least_gain: float = 0.02,
     labels: Sequence[int] = (),
+    groups: Sequence[int] = (),
+    equal_samples: bool = False,
+    min_microbatches: int = 0,
 ) -> Plan:
-    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "lb-micro" or
-    "lb-mini", oversize "error", "truncate", "drop" or "split", cost the "1.5B" preset unless
-    given. Errors name `labels`, where given, instead of indices."""
+    """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "sorted",
+    "lb-micro", "lb-mini", "verl-native" or "verl-optimized", oversize "error", "truncate", "drop"
+    or "split", cost the "1.5B" preset unless given. Errors name `labels`, where given, instead of
+    indices.
+
+    groups: one id a sample: samples of one id stay on one rank.
+    equal_samples: as many samples on every rank, give or take one; OperationError where groups
+        prevent it.
+    min_microbatches: of every rank; fillers where a rank has fewer samples."""
+
+def plan_batch(
+    lengths: Sequence[int],
+    minibatches: int,
+    world_size: int,
+    cap: int,
+    strategy: str = "lb-mini",
+    cost: CostModel | None = None,
+    *,
+    oversize: str = "error",
+    alignment: int = 1,
+    least_gain: float = 0.02,
+    labels: Sequence[int] = (),
+    groups: Sequence[int] = (),
+    equal_samples: bool = False,
+    min_microbatches: int = 0,
+) -> list[Plan]:
+    """Plans a batch that is trained in several minibatches; samples of the plans are indices in the
+    batch. Minibatches are consecutive samples (or groups), except under "verl-native", which first
+    levels the whole batch over the ranks and cuts each rank's samples then."""
+
+def karmarkar_karp(costs: Sequence[float], parts: int, equal_size: bool = False) -> list[list[int]]:
+    """Indices of `costs` in parts of nearly equal sums, by the largest differencing method;
+    costliest part first. With equal_size the parts' lengths differ by one at most."""
+
+def workloads() -> list[str]:
+    """Names of the synthetic workloads."""
+
+def workload_lengths(workload: str, count: int, seed: int = 0) -> list[int]:
+    """Sample lengths in tokens that look like those of a real training set; the same for the same
+    seed on every platform."""
 
 class Permutation:
     """A uniform order of 0 to size - 1 that depends on size, seed and epoch alone, on every

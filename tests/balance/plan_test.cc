@@ -23,6 +23,7 @@ BalancePlan two_ranks() {
   BalancePlan plan;
   plan.strategy = Strategy::lb_mini;
   plan.cap = 8;
+  plan.on_demand.lower_bound = 5.5;
   plan.ranks = {{microbatch(0, 8, 4.0), microbatch(1, 8, 1.0), microbatch(2, 8, 1.0)},
                 {microbatch(3, 4, 2.0), microbatch(4, 4, 3.0)}};
   return plan;
@@ -35,6 +36,7 @@ TEST(BalancePlan, predicts_both_modes_from_its_microbatches) {
   EXPECT_DOUBLE_EQ(plan.lockstep.makespan, 4.0 + 3.0 + 1.0);
   EXPECT_DOUBLE_EQ(plan.lockstep.bubble, 1.0 - 11.0 / 16.0);
   EXPECT_DOUBLE_EQ(plan.on_demand.makespan, 6.0);
+  EXPECT_EQ(plan.on_demand.lower_bound, 5.5);  // as it was
   EXPECT_DOUBLE_EQ(plan.on_demand.bubble, 1.0 - 11.0 / 12.0);
 }
 
@@ -79,7 +81,7 @@ TEST(BalancePlan, digest_tells_apart_everything_that_ranks_must_agree_on) {
 
 TEST(PlanIo, reads_back_what_it_wrote) {
   Random random(13);
-  for (const Strategy strategy : {Strategy::none, Strategy::lb_micro, Strategy::lb_mini}) {
+  for (const Strategy strategy : balance_test::k_all) {
     BalanceOptions options = balance_test::options(strategy, 5, 20'000);
     options.oversize = Oversize::split;
     const BalancePlan plan = plan_minibatch(random.longalign(23), options).value();
@@ -94,6 +96,7 @@ TEST(PlanIo, is_readable_by_tools) {
   const std::string text = to_json(with_predictions(two_ranks(), 0.02));
   EXPECT_THAT(text, HasSubstr(R"("strategy":"lb-mini","cap":8)"));
   EXPECT_THAT(text, HasSubstr(R"("recommendation":"on-demand")"));
+  EXPECT_THAT(text, HasSubstr(R"("makespan":6.0,"bubble":0.08333333333333337,"lower_bound":5.5)"));
   EXPECT_THAT(text, HasSubstr(R"({"tokens":4,"cost":3.0,"pieces":[[4,0,4]]})"));
 }
 
@@ -110,10 +113,11 @@ TEST(PlanIo, refuses_what_is_not_a_plan_and_says_why) {
 }
 
 TEST(Names, are_those_that_users_write) {
-  for (const Strategy strategy : {Strategy::none, Strategy::lb_micro, Strategy::lb_mini}) {
+  for (const Strategy strategy : balance_test::k_all) {
     EXPECT_EQ(parse_strategy(to_string(strategy)).value(), strategy);
   }
-  EXPECT_THAT(parse_strategy("lb_mini").error().message, HasSubstr("none, lb-micro, lb-mini"));
+  EXPECT_THAT(parse_strategy("lb_mini").error().message,
+              HasSubstr("none, sorted, lb-micro, lb-mini, verl-native, verl-optimized"));
   for (const Mode mode : {Mode::lockstep, Mode::on_demand}) {
     EXPECT_EQ(parse_mode(to_string(mode)).value(), mode);
   }

@@ -14,7 +14,7 @@ namespace {
 using balance_test::Random;
 using ::testing::HasSubstr;
 
-constexpr Strategy k_all[] = {Strategy::none, Strategy::lb_micro, Strategy::lb_mini};
+using balance_test::k_all;
 
 struct RandomCase {
   std::vector<std::int64_t> lengths;
@@ -238,54 +238,6 @@ TEST(Strategies, small_search_limits_still_give_a_valid_plan) {
     EXPECT_EQ(balance_test::samples_of(plan), balance_test::each_once(64));
     EXPECT_LE(balance_test::largest_microbatch(plan), 65536);
   }
-}
-
-/// Mean bubbles over many minibatches of LongAlign-like lengths on 8 ranks, 1.5B cost, cap 65,536.
-struct Bubbles {
-  double none_lockstep = 0.0;
-  double micro_lockstep = 0.0;
-  double mini_on_demand = 0.0;
-  double mini_over_micro = 0.0;
-};
-
-Bubbles mean_bubbles(std::size_t samples_a_rank) {
-  constexpr int k_minibatches = 200;
-  Random random(20);
-  Bubbles mean;
-  for (int i = 0; i < k_minibatches; ++i) {
-    const std::vector<std::int64_t> lengths = random.longalign(8 * samples_a_rank);
-    const auto plan = [&](Strategy strategy) {
-      return plan_minibatch(lengths, balance_test::options(strategy, 8, 65536)).value();
-    };
-    const BalancePlan micro = plan(Strategy::lb_micro);
-    const BalancePlan mini = plan(Strategy::lb_mini);
-    mean.none_lockstep += plan(Strategy::none).lockstep.bubble / k_minibatches;
-    mean.micro_lockstep += micro.lockstep.bubble / k_minibatches;
-    mean.mini_on_demand += mini.on_demand.bubble / k_minibatches;
-    mean.mini_over_micro += micro.lockstep.makespan / mini.on_demand.makespan / k_minibatches;
-  }
-  std::printf(
-      "LongAlign-like, 8 ranks, %zu samples a rank: bubble none %.1f %%, lb-micro %.1f %%, lb-mini "
-      "%.1f %%; lb-mini over lb-micro %.3f\n",
-      samples_a_rank, 100 * mean.none_lockstep, 100 * mean.micro_lockstep,
-      100 * mean.mini_on_demand, mean.mini_over_micro);
-  return mean;
-}
-
-// Published figures of another implementation: none 63 %, lb-micro 35 %, lb-mini 14 %.
-TEST(Quality, bubbles_of_four_long_samples_a_rank) {
-  const Bubbles mean = mean_bubbles(4);
-  EXPECT_NEAR(mean.none_lockstep, 0.62, 0.05);
-  EXPECT_LT(mean.micro_lockstep, 0.25);
-  EXPECT_LT(mean.mini_on_demand, 0.15);
-  EXPECT_GT(mean.mini_over_micro, 1.03);
-}
-
-TEST(Quality, bubbles_of_eight_long_samples_a_rank) {
-  const Bubbles mean = mean_bubbles(8);
-  EXPECT_LT(mean.micro_lockstep, 0.15);
-  EXPECT_LT(mean.mini_on_demand, 0.01);
-  EXPECT_GT(mean.mini_over_micro, 1.05);
 }
 
 TEST(PlanSpeed, of_256_samples_on_8_ranks_is_under_a_millisecond) {

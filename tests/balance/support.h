@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <ctime>
 #include <numeric>
@@ -10,6 +9,7 @@
 #include "balance/balance_plan.h"
 #include "balance/shuffle.h"
 #include "balance/strategies.h"
+#include "balance/workloads.h"
 #include "support/sanitizers.h"
 
 namespace headrace::balance_test {
@@ -24,23 +24,19 @@ class Random {
   }
   /// Uniform in [0, 1).
   double unit() { return static_cast<double>(bits_.next() >> 11) * 0x1p-53; }
-  /// Truncated Pareto on [8192, 65536] with alpha 1.55, like LongAlign: mean 16k, median 12.5k.
-  std::int64_t longalign() {
-    constexpr double k_alpha = 1.55;
-    constexpr double k_low = 8192.0;
-    constexpr double k_high = 65536.0;
-    const double tail = 1.0 - std::pow(k_low / k_high, k_alpha);
-    return static_cast<std::int64_t>(k_low / std::pow(1.0 - unit() * tail, 1.0 / k_alpha));
-  }
   std::vector<std::int64_t> longalign(std::size_t count) {
     std::vector<std::int64_t> lengths(count);
-    std::ranges::generate(lengths, [this] { return longalign(); });
+    std::ranges::generate(lengths, [this] { return draw_length(Workload::longalign, bits_); });
     return lengths;
   }
 
  private:
   SplitMix64 bits_;
 };
+
+inline constexpr Strategy k_all[] = {Strategy::none,        Strategy::sorted,
+                                     Strategy::lb_micro,    Strategy::lb_mini,
+                                     Strategy::verl_native, Strategy::verl_optimized};
 
 inline CostModel cost_1_5b() { return CostModel::preset("1.5B").value(); }
 

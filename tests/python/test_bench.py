@@ -48,6 +48,18 @@ def test_planning_is_timed_for_both_collectives() -> None:
         assert case["operations"] > 30 * 8
 
 
+def test_balance_times_every_strategy_and_says_how_long_ranks_wait() -> None:
+    lines = cases("balance", "--rounds", "1")
+    timed = [line for line in lines if line["bench"] != "balance_bubbles"]
+    assert {line["bench"] for line in timed} == {"karmarkar_karp", "first_fit", "plan_minibatch"}
+    assert all(line["ms"] > 0 for line in timed)
+    bubbles = [line for line in lines if line["bench"] == "balance_bubbles"]
+    assert [line["case"]["samples_per_rank"] for line in bubbles] == [1, 2, 4, 8, 16]
+    for line in bubbles:
+        assert line["bubble"]["lb-mini"] <= line["bubble"]["lb-micro"] <= line["bubble"]["none"]
+        assert line["makespan_over_lb_mini"]["lb-mini"] == 1
+
+
 def test_a_bench_that_fails_says_why() -> None:
     result = run(
         "gather", "--ranks", "2", "--mib", "1", "--rounds", "100000", "--limit-seconds", "1"
