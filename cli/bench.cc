@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "bench/gather_bench.h"
 #include "bench/lockstep_bench.h"
 #include "bench/result.h"
+#include "options.h"
 #include "transport/exchange.h"
 
 namespace headrace::cli {
@@ -34,15 +34,6 @@ struct Options {
   std::string dtype = "bfloat16";
   bool json = false;
 };
-
-// `main` prints it; CLI::RuntimeError would end the program without a word.
-template <class T>
-T value_or_throw(Result<T> result) {
-  if (!result) {
-    throw std::runtime_error(result.error().describe());
-  }
-  return std::move(result).value();
-}
 
 DType dtype_of(const Options& options) {
   return options.dtype == "float32" ? DType::float32 : DType::bfloat16;
@@ -201,7 +192,7 @@ void add_bench(CLI::App& app) {
   bench->require_subcommand(1);
   const auto add_number = [](CLI::App* command, const char* name, int& value, const char* help,
                              int most) {
-    command->add_option(name, value, help)->capture_default_str()->check(CLI::Range(1, most));
+    command->add_option(name, value, help)->capture_default_str()->check(whole_number(1, most));
   };
   const auto add_plain = [&](const char* name, const char* help, void (*run_it)(const Options&)) {
     CLI::App* command = bench->add_subcommand(name, help);

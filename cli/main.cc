@@ -3,8 +3,10 @@
 #include <exception>
 #include <string>
 
+#include "balance.h"
 #include "bench.h"
 #include "info.h"
+#include "options.h"
 #include "plan.h"
 
 namespace {
@@ -15,9 +17,24 @@ const CLI::App* given(const CLI::App* app) {
   return chosen.empty() ? app : given(chosen.front());
 }
 
-/// Names what was given in place of a sub-command; CLI11 says only that one is missing.
+/// The words that lead to a command.
+std::string path_of(const CLI::App* command) {
+  const CLI::App* parent = command->get_parent();
+  return (parent == nullptr ? "" : path_of(parent) + " ") + command->get_name();
+}
+
+/// Names what was given in place of a sub-command, and every option that is missing; CLI11 says
+/// only that a sub-command is, or the first option.
 int report(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App* last = given(&app);
+  const std::string missing = headrace::cli::missing_options(*last);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError) &&
+      !missing.empty()) {
+    const std::string path = path_of(last);
+    std::fprintf(stderr, "%s needs %s; see %s --help\n", path.c_str(), missing.c_str(),
+                 path.c_str());
+    return error.get_exit_code();
+  }
   const auto extras = last->remaining();
   const auto known = last->get_subcommands([](const CLI::App*) { return true; });
   if (extras.empty() || known.empty() || error.get_exit_code() == 0) {
@@ -40,6 +57,7 @@ int main(int argc, char** argv) {
     app.set_version_flag("--version", HEADRACE_VERSION);
     app.require_subcommand(1);
     headrace::cli::add_info(app);
+    headrace::cli::add_balance(app);
     headrace::cli::add_bench(app);
     headrace::cli::add_plan(app);
     try {

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "options.h"
 #include "plan/wave_check.h"
 
 namespace headrace::cli {
@@ -114,7 +115,7 @@ void add_plan_check(CLI::App& plan) {
       "check", "Prove the waves and rounds of every reduce-scatter plan in a range of worlds");
   check->add_option("--local", options->local_ranks, "ranks a node")
       ->capture_default_str()
-      ->check(CLI::Range(1, k_most_local_ranks));
+      ->check(whole_number(1, k_most_local_ranks));
   check->add_option("--nodes", options->nodes, "number of nodes, or a range A:B")
       ->capture_default_str()
       ->check(CLI::Validator(check_range, "NODES|A:B"));

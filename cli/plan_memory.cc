@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "options.h"
 #include "plan/lockstep_memory.h"
 #include "plan/sizing.h"
 
@@ -46,14 +47,6 @@ struct Report {
 
 DType dtype_of(const std::string& name) {
   return name == "fp32" ? DType::float32 : DType::bfloat16;
-}
-
-template <class T>
-T value_or_throw(Result<T> result) {
-  if (!result) {
-    throw CLI::ValidationError("plan memory", result.error().message);
-  }
-  return std::move(result).value();
 }
 
 Report compute(const Options& options) {
@@ -158,7 +151,7 @@ void add_plan_memory(CLI::App& plan) {
   CLI::App* memory = plan.add_subcommand(
       "memory", "What lockstep takes of a rank's memory, by region, beside stock FSDP2");
   const auto add = [memory](const char* name, int& value, const char* help, int most) {
-    return memory->add_option(name, value, help)->check(CLI::Range(1, most));
+    return memory->add_option(name, value, help)->check(whole_number(1, most));
   };
   add("--nodes", options->nodes, "number of nodes M", 1 << 16)->required();
   add("--local", options->local_ranks, "ranks a node L", 1 << 10)->required();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "options.h"
 #include "plan/schedule_svg.h"
 #include "plan/schedule_text.h"
 
@@ -66,19 +67,19 @@ void add_plan_show(CLI::App& plan) {
       ->check(CLI::IsMember({k_all_gather, k_reduce_scatter}));
   command->add_option("--nodes", options->nodes, "number of nodes M")
       ->required()
-      ->check(CLI::Range(1, k_most));
+      ->check(whole_number(1, k_most));
   command->add_option("--local", options->local_ranks, "ranks a node L")
       ->required()
-      ->check(CLI::Range(1, k_most));
+      ->check(whole_number(1, k_most));
   command
       ->add_option("--rank", options->rank,
                    "text: this rank's part; picture of a reduce-scatter: its node, else the last")
-      ->check(CLI::NonNegativeNumber);
+      ->check(whole_number(0, k_most * k_most - 1));
   command->add_option("--width", options->width, "contributors a wave; L if not given")
-      ->check(CLI::Range(1, k_most));
+      ->check(whole_number(1, k_most));
   command->add_option("--transfers", options->transfers, "transfers a round, k")
       ->capture_default_str()
-      ->check(CLI::Range(1, k_most));
+      ->check(whole_number(1, k_most));
   command->add_option("--format", options->format, "table or picture")
       ->capture_default_str()
       ->check(CLI::IsMember({k_text, k_svg}));

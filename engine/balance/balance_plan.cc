@@ -62,6 +62,8 @@ Result<Strategy> parse_strategy(std::string_view name) {
       fmt::format("there is no balancing strategy '{}'; known are {}", name, known));
 }
 
+std::span<const Strategy> strategies() { return k_strategies; }
+
 const char* to_string(Mode mode) { return mode == Mode::lockstep ? "lockstep" : "on-demand"; }
 
 Result<Mode> parse_mode(std::string_view name) {

@@ -24,6 +24,8 @@ enum class Strategy : std::uint8_t {
 /// Names as users write them: none, sorted, lb-micro, lb-mini, verl-native, verl-optimized.
 const char* to_string(Strategy strategy);
 Result<Strategy> parse_strategy(std::string_view name);
+/// All of them, in the order above.
+std::span<const Strategy> strategies();
 
 /// How ranks exchange parameters and gradients: they meet every layer, or once a minibatch.
 enum class Mode : std::uint8_t { lockstep, on_demand };

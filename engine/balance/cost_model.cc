@@ -117,6 +117,12 @@ Result<CostModel> CostModel::from_shape(const ModelShape& shape) {
       return operation_error(fmt::format("a model shape needs a positive {}, not {}", name, value));
     }
   }
+  if (shape.sparse_layers < 0 || shape.sparse_layers > shape.layers ||
+      (shape.sparse_layers > 0 && (shape.active_intermediate < 1 || shape.experts < 1))) {
+    return operation_error(
+        fmt::format("of {} layers {} cannot have {} experts of {} active intermediate size",
+                    shape.layers, shape.sparse_layers, shape.experts, shape.active_intermediate));
+  }
   constexpr double k_passes = 3.0;        // forward once, backward twice its work
   constexpr double k_multiply_add = 2.0;  // operations of one multiply-add
   const auto hidden = static_cast<double>(shape.hidden);
@@ -126,13 +132,16 @@ Result<CostModel> CostModel::from_shape(const ModelShape& shape) {
   const double kv_width =
       static_cast<double>(shape.kv_heads) * static_cast<double>(shape.head_size);
   const double projections = hidden * (2.0 * query_width + 2.0 * kv_width);
-  const double mlp = 3.0 * hidden * static_cast<double>(shape.intermediate);
+  const auto sparse = static_cast<double>(shape.sparse_layers);
+  const double width = (layers - sparse) * static_cast<double>(shape.intermediate) +
+                       sparse * static_cast<double>(shape.active_intermediate);
+  const double mlps = hidden * (3.0 * width + sparse * static_cast<double>(shape.experts));
   const double output = hidden * static_cast<double>(shape.vocabulary);
   // Scores and weighted values: two products of s^2 * query_width multiply-adds, half of them
   // masked.
   const double attention = layers * query_width;
   return make(k_passes * k_multiply_add * attention,
-              k_passes * k_multiply_add * (layers * (projections + mlp) + output));
+              k_passes * k_multiply_add * (layers * projections + mlps + output));
 }
 
 Result<CostModel> CostModel::fit(std::span<const CostPoint> points, bool with_microbatch) {
@@ -179,15 +188,22 @@ Result<CostModel> CostModel::fit(std::span<const CostPoint> points, bool with_mi
 }
 
 Result<CostModel> CostModel::preset(std::string_view name) {
-  std::string known;
   for (const Preset& preset : k_presets) {
     if (preset.name == name) {
       return make(preset.quadratic / k_preset_length / k_preset_length,
                   preset.linear / k_preset_length);
     }
-    known += (known.empty() ? "" : ", ") + std::string(preset.name);
   }
-  return operation_error(fmt::format("there is no cost preset '{}'; known are {}", name, known));
+  return operation_error(
+      fmt::format("there is no cost preset '{}'; known are {}", name, preset_names()));
+}
+
+std::string CostModel::preset_names() {
+  std::string names;
+  for (const Preset& preset : k_presets) {
+    names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  }
+  return names;
 }
 
 double CostModel::sample(std::int64_t tokens) const {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -9,6 +10,9 @@
 namespace headrace {
 
 /// The sizes of a decoder with gated MLPs and grouped-query attention that decide its work.
+/// In a mixture of experts `sparse_layers` of the layers send each token to some of `experts`
+/// experts, whose intermediate sizes add up to `active_intermediate`, shared ones included; the
+/// other layers have an MLP of `intermediate`.
 struct ModelShape {
   std::int64_t hidden = 0;
   std::int64_t layers = 0;
@@ -17,6 +21,11 @@ struct ModelShape {
   std::int64_t head_size = 0;
   std::int64_t intermediate = 0;
   std::int64_t vocabulary = 0;
+  std::int64_t sparse_layers = 0;
+  std::int64_t active_intermediate = 0;
+  std::int64_t experts = 0;
+
+  bool operator==(const ModelShape&) const = default;
 };
 
 /// One measurement: what a microbatch with a single sample of so many tokens took, in any unit.
@@ -46,6 +55,8 @@ class CostModel {
   /// Published fits, in their own unit: "1.5B" 1.982 x^2 + 2.612 x and "7B" 4.348 x^2 + 8.768 x, x
   /// = s / 32000.
   static Result<CostModel> preset(std::string_view name);
+  /// Their names, with commas between them.
+  static std::string preset_names();
 
   double sample(std::int64_t tokens) const;
   double quadratic() const { return quadratic_; }

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
+#include <string>
 
 #include "plan/bruck.h"
 #include "plan/latin_square.h"
+#include "plan/svg.h"
 
 namespace headrace {
 namespace {
@@ -13,38 +14,22 @@ namespace {
 constexpr int k_box = 24;
 constexpr int k_gap = 16;
 constexpr int k_label = 96;
-constexpr int k_baseline = 16;  ///< of a text in its line of k_box
 
-class Picture {
- public:
-  void box(int x, int y, int node, int nodes, bool bold) {
-    fmt::format_to(std::back_inserter(body_),
-                   "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"hsl({},65%,{}%)\" "
-                   "stroke=\"#333\" stroke-width=\"{}\"/>\n",
-                   x, y, k_box, k_box, 360 * node / nodes, bold ? 70 : 88, bold ? 2 : 1);
-    text(x + k_box / 2, y, std::to_string(node), "middle");
-  }
-  void empty_box(int x, int y) {
-    fmt::format_to(std::back_inserter(body_),
-                   "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" "
-                   "stroke=\"#bbb\"/>\n",
-                   x, y, k_box, k_box);
-  }
-  void text(int x, int y, const std::string& words, const char* anchor = "start") {
-    fmt::format_to(std::back_inserter(body_),
-                   "<text x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y + k_baseline,
-                   anchor, words);
-  }
-  std::string document(int width, int height) const {
-    return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
-        "{1}\" font-family=\"sans-serif\" font-size=\"12\">\n{2}</svg>\n",
-        width, height, body_);
-  }
+Svg::Box box_at(int x, int y) {
+  return {
+      .x = static_cast<double>(x), .y = static_cast<double>(y), .width = k_box, .height = k_box};
+}
 
- private:
-  std::string body_;
-};
+void node_box(Svg& picture, int x, int y, int node, int nodes, bool bold) {
+  picture.box(box_at(x, y),
+              fmt::format("fill=\"hsl({},65%,{}%)\" stroke=\"#333\" stroke-width=\"{}\"",
+                          360 * node / nodes, bold ? 70 : 88, bold ? 2 : 1));
+  picture.text(x + k_box / 2, y, std::to_string(node), "middle");
+}
+
+void empty_box(Svg& picture, int x, int y) {
+  picture.box(box_at(x, y), "fill=\"none\" stroke=\"#bbb\"");
+}
 
 }  // namespace
 
@@ -52,7 +37,7 @@ std::string all_gather_svg(const Topology& topology) {
   const int nodes = topology.nodes();
   const std::vector<BruckRound> rounds = bruck_rounds(nodes, 0);
   const int column = nodes * k_box + k_gap;
-  Picture picture;
+  Svg picture;
   picture.text(k_gap, k_gap, fmt::format("Recursive doubling on one rail ({} nodes)", nodes));
   const int head = k_gap + k_box;
   for (int node = 0; node < nodes; ++node) {
@@ -66,8 +51,8 @@ std::string all_gather_svg(const Topology& topology) {
                  row == 0 ? "start" : fmt::format("round {} (+{})", row - 1, held - before));
     for (int node = 0; node < nodes; ++node) {
       for (int slot = 0; slot < held; ++slot) {
-        picture.box(k_label + node * column + slot * k_box, y, (node + slot) % nodes, nodes,
-                    slot >= before);
+        node_box(picture, k_label + node * column + slot * k_box, y, (node + slot) % nodes, nodes,
+                 slot >= before);
       }
     }
   }
@@ -81,7 +66,7 @@ std::string reduce_scatter_svg(const WavePlan& plan, int destination_node) {
   const LatinSquare square(topology);
   const int locals = topology.local_ranks();
   const int grid = k_label + locals * k_box + k_gap;
-  Picture picture;
+  Svg picture;
   picture.text(k_gap, k_gap, fmt::format("Partials of nodes, placed on node {}", destination_node));
   const int head = k_gap + k_box;
   for (std::size_t at = 0; at < plan.waves().size(); ++at) {
@@ -105,9 +90,9 @@ std::string reduce_scatter_svg(const WavePlan& plan, int destination_node) {
         const int x = left + k_label + sub_slice * k_box;
         const int node = holders[static_cast<std::size_t>(sub_slice)];
         if (node < 0) {
-          picture.empty_box(x, y);
+          empty_box(picture, x, y);
         } else {
-          picture.box(x, y, node, topology.nodes(), node == destination_node);
+          node_box(picture, x, y, node, topology.nodes(), node == destination_node);
         }
       }
     }

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -14,7 +15,9 @@
 
 #include "balance/balance_plan.h"
 #include "balance/cost_model.h"
+#include "balance/cost_model_parse.h"
 #include "balance/karmarkar_karp.h"
+#include "balance/model_config.h"
 #include "balance/plan_io.h"
 #include "balance/shuffle.h"
 #include "balance/strategies.h"
@@ -47,6 +50,17 @@ CostModel fit(const std::vector<std::tuple<std::int64_t, double>>& points, bool 
     values.push_back({tokens, cost});
   }
   return unwrap(CostModel::fit(values, with_microbatch));
+}
+
+/// A config.json as a path, or already read as a dict.
+CostModel from_config(const nb::object& config) {
+  if (nb::isinstance<nb::dict>(config)) {
+    const nb::object text = nb::module_::import_("json").attr("dumps")(config);
+    return unwrap(CostModel::from_shape(
+        unwrap(shape_from_config(nb::cast<std::string>(text), "the configuration"))));
+  }
+  const nb::object path = nb::module_::import_("os").attr("fspath")(config);
+  return unwrap(CostModel::from_shape(unwrap(read_model_config(nb::cast<std::string>(path)))));
 }
 
 /// What plan() and plan_batch() take beside lengths; refers to `labels` and `groups`.
@@ -113,11 +127,19 @@ void bind_cost_model(nb::module_& module) {
           },
           nb::kw_only(), "hidden"_a, "layers"_a, "heads"_a, "kv_heads"_a, "head_size"_a,
           "intermediate"_a, "vocabulary"_a)
+      .def_static("from_config", &from_config, "config"_a)
       .def_static("fit", &fit, "points"_a, "with_microbatch"_a = false)
+      .def_static(
+          "parse", [](const std::string& text) { return unwrap(parse_cost_model(text)); }, "text"_a)
       .def("sample", &CostModel::sample, "tokens"_a)
       .def_prop_ro("quadratic", &CostModel::quadratic)
       .def_prop_ro("linear", &CostModel::linear)
       .def_prop_ro("per_microbatch", &CostModel::per_microbatch)
+      .def("__repr__",
+           [](const CostModel& self) {
+             return fmt::format("CostModel({}, {}, {})", self.quadratic(), self.linear(),
+                                self.per_microbatch());
+           })
       .def("__eq__", [](const CostModel& a, const CostModel& b) { return a == b; });
 }
 

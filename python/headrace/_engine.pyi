@@ -1,7 +1,9 @@
 """The engine as Python sees it: addresses, sizes and streams as integers; no torch."""
 
+import os
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Any
 
 class DType(Enum):
     float32 = 0
@@ -47,6 +49,7 @@ class SessionConfig:
     bootstrap_seconds: float  # 60: longest wait for peers at connect
     chunk_bytes: int  # 65536: of fp32 accumulators under one lock
     accumulate: Accumulation  # arrival; must agree on every rank
+    slot_reuse: bool  # False: in lockstep, gradients are moved into landings before they are read
     worker_threads: bool  # False: gathers and pushes run beside the caller; must agree
     mode: Mode  # on_demand
     local_ranks: int  # 0: all; ranks that share a node, in lockstep
@@ -235,8 +238,18 @@ class CostModel:
         """Floating-point operations of forward and backward of a decoder with gated MLPs."""
 
     @staticmethod
+    def from_config(config: str | os.PathLike[str] | dict[str, Any]) -> CostModel:
+        """from_shape of a Hugging Face config.json, of the one in a folder, or of what it holds."""
+
+    @staticmethod
     def fit(points: Sequence[tuple[int, float]], with_microbatch: bool = False) -> CostModel:
         """Least squares through measured (tokens, cost) of microbatches with one sample each."""
+
+    @staticmethod
+    def parse(text: str) -> CostModel:
+        """What `headrace balance --model` takes: a preset, coefficients as
+        "quadratic,linear[,per_microbatch]", a config.json or its folder, or a file of measured
+        tokens,cost."""
 
     def sample(self, tokens: int) -> float: ...
 

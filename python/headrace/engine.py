@@ -22,7 +22,7 @@ from headrace.fsdp2.gradients import write_gradients
 from headrace.fsdp2.reduction import Request
 from headrace.fsdp2.sharded_model import ShardedModel
 from headrace.lockstep import Lockstep
-from headrace.mode import Mode, choose, digest_of
+from headrace.mode import Mode, choose, digest_of, plan_of
 from headrace.on_demand import OnDemand
 from headrace.replicas import over_replicas
 from headrace.report import Report, Traffic, timeline
@@ -312,7 +312,7 @@ class Engine:
             self._kind = None
             self._in_step = self._lockstep is not None
         way = Mode.lockstep if in_step else Mode.on_demand
-        self._note(kind, way, epoch, outcome, begin, before)
+        self._note(kind, way, epoch, outcome, begin, before, plan_of(plan))
 
     def _leave(self, kind: BracketKind) -> Outcome:
         leftover = self._model.leftover()
@@ -367,6 +367,7 @@ class Engine:
         outcome: Outcome,
         begin: int,
         before: Traffic,
+        plan: Plan | None,
     ) -> None:
         end = time.monotonic_ns()
         counters = self._session.counters()
@@ -381,6 +382,7 @@ class Engine:
             traffic,
             counters.arena_bytes,
             self._session.accumulation.name,
+            plan.tokens_lost if plan else None,
         )
         self._brackets.append(
             {

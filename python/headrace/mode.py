@@ -22,12 +22,17 @@ class Mode(Enum):
         raise OperationError(f"mode={value!r}: the modes are {known}")
 
 
+def plan_of(plan: object) -> Plan | None:
+    """The balancer's plan that a bracket was given, if it was given one."""
+    if isinstance(plan, Minibatch):
+        return plan.plan
+    return plan if isinstance(plan, Plan) else None
+
+
 def digest_of(plan: object) -> int:
     """64 bits that agree on all ranks where they train by the same plan."""
     if isinstance(plan, Minibatch):
         return plan.plan_digest
-    if isinstance(plan, Minibatch):
-        plan = plan.plan
     if isinstance(plan, Plan):
         return plan.digest()
     try:
@@ -65,8 +70,7 @@ def choose(mode: Mode, lockstep_only: bool, plan: object, wanted: str | None) ->
         return True
     if asked is not None:
         return asked is Mode.lockstep
-    if isinstance(plan, Minibatch):
-        plan = plan.plan
-    if isinstance(plan, Plan):
-        return plan.equal_counts and plan.recommendation == Mode.lockstep.value
-    return False
+    made = plan_of(plan)
+    if made is None:
+        return False
+    return made.equal_counts and made.recommendation == Mode.lockstep.value

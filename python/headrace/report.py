@@ -53,6 +53,7 @@ class Report:
     pushes: int
     arena_bytes: int  # shared memory that this rank holds for the session
     accumulate: str  # "arrival" | "reproducible"
+    tokens_lost: int | None  # to the plan's policy for samples over the cap; None without a plan
 
     @classmethod
     def make(
@@ -66,6 +67,7 @@ class Report:
         traffic: Traffic,
         arena_bytes: int,
         accumulate: str,
+        tokens_lost: int | None,
     ) -> "Report":
         return cls(
             kind=kind,
@@ -86,6 +88,7 @@ class Report:
             pushes=traffic.pushes,
             arena_bytes=arena_bytes,
             accumulate=accumulate,
+            tokens_lost=tokens_lost,
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -62,6 +62,25 @@ def test_reports_count_bytes_and_waiting(pools: RankPools) -> None:
     assert idle["minibatch"]["elapsed_ms"] >= idle["minibatch"]["wait_ms"]
 
 
+def with_and_without_a_plan(rank: int, world: int) -> list[int | None]:
+    model = shard(decoder())
+    engine = headrace.attach(model)
+    ids = [list(range(1, 10)), [1, 2, 3]]
+    loader = headrace.data.minibatches(ids, world, 5, rank=rank, oversize="truncate")
+    lost = []
+    for minibatch in loader:
+        for plan in (minibatch, minibatch.plan, 0):
+            with engine.minibatch(tokens=minibatch.global_tokens, plan=plan):
+                pass
+            lost.append(engine.report.tokens_lost)
+    engine.detach()
+    return lost
+
+
+def test_reports_say_what_the_plan_lost(pools: RankPools) -> None:
+    assert pools.run(2, with_and_without_a_plan) == [[4, 4, None]] * 2
+
+
 def test_the_timeline_lies_inside_its_brackets(pools: RankPools) -> None:
     busy, idle = pools.run(2, reports)
     for rank, events in enumerate((busy["events"], idle["events"])):

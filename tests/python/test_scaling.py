@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from headrace.data import Plan, plan
 from headrace.errors import OperationError
 from headrace.scaling import LossAccount, Rule
 
@@ -85,3 +86,52 @@ def test_tokens_here_and_samples_there_are_refused_at_settle() -> None:
     tokens, samples = LossAccount(tokens=5), LossAccount(samples=5)
     with pytest.raises(OperationError, match=r"minibatch\(tokens=...\) and .*samples=..."):
         tokens.settle(tokens.rules | samples.rules, 1.0, 0.0, 2)
+
+
+def token_loss(sample: int, token: int) -> float:
+    return 1.0 + 0.1 * sample + 0.001 * token * token
+
+
+def sum_of(sample: int, begin: int, tokens: int) -> float:
+    return sum(token_loss(sample, token) for token in range(begin, begin + tokens))
+
+
+def trained(made: Plan, lengths: list[int], by: str, given: bool) -> tuple[float, float | None]:
+    """The gradient (of a factor before all losses) and the loss that settle makes of the plan's
+    ranks, where the bracket was given the global count, or else each backward its own."""
+    total = {"tokens": made.tokens, "samples": len(lengths)}[by]
+    accounts = [LossAccount(**{by: total}) if given else LossAccount() for _ in made.ranks]
+    gradient = 0.0
+    for account, microbatches in zip(accounts, made.ranks, strict=True):
+        for micro in microbatches:
+            loss_sum = count = 0.0
+            for piece in micro.pieces:
+                parts = 1 if by == "tokens" else lengths[piece.sample]
+                loss_sum += sum_of(piece.sample, piece.begin, piece.tokens) / parts
+                count += piece.tokens / parts
+            counts = {"tokens": None, "samples": None} | ({} if given else {by: count})
+            gradient += account.factor(**counts) * loss_sum
+            account.add(loss_sum)
+    rules = Rule.none
+    for account in accounts:
+        rules |= account.rules
+    loss_sum = sum(account.loss_sum for account in accounts)
+    weight = sum(account.weight for account in accounts)
+    (outcome,) = {account.settle(rules, loss_sum, weight, len(accounts)) for account in accounts}
+    return gradient * outcome.scale, outcome.loss
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize(("oversize", "cap"), [("error", 60), ("split", 20)])
+def test_token_and_sample_means_hold_for_ranks_with_unequal_counts(
+    oversize: str, cap: int, given: bool
+) -> None:
+    lengths = [60, 9, 8, 7, 50, 6, 5, 3]
+    made = plan(lengths, 5, cap, "none", oversize=oversize)
+    assert not made.equal_counts
+    sums = [sum_of(sample, 0, length) for sample, length in enumerate(lengths)]
+    token_mean = sum(sums) / sum(lengths)
+    sample_mean = sum(s / n for s, n in zip(sums, lengths, strict=True)) / len(lengths)
+    assert abs(token_mean - sample_mean) > 0.1
+    assert trained(made, lengths, "tokens", given) == pytest.approx((token_mean, token_mean))
+    assert trained(made, lengths, "samples", given) == pytest.approx((sample_mean, sample_mean))
