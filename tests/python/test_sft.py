@@ -321,9 +321,11 @@ def test_conversations_train_with_a_local_tokenizer_and_leave_a_trace(
     options = ["--data", str(path), "--steps", "4"]
     options += ["--tokenizer", str(save_word_tokenizer(tmp_path / "tokenizer"))]
     expected = run(pools, "single", "none", tmp_path / "one", *options)
-    for engine, strategy in (("headrace", "lb-mini"), ("stock", "lb-micro")):
+    ways = (("headrace", "lb-mini"), ("headrace", "lb-mini", "--worker-threads"))
+    for engine, strategy, *more in (*ways, ("stock", "lb-micro")):
         trace = tmp_path / f"{engine}.json"
-        found = run(pools, engine, strategy, tmp_path / "m", *options, "--trace", str(trace))
+        more += ["--trace", str(trace)]
+        found = run(pools, engine, strategy, tmp_path / "m", *options, *more)
         assert found == pytest.approx(expected, rel=1e-4)
         complete = check_format(trace, ranks=2)
         for rank in range(2):
@@ -333,6 +335,7 @@ def test_conversations_train_with_a_local_tokenizer_and_leave_a_trace(
             ]
             assert mine.count("update") == 4
             assert {"gather", "push"} <= set(mine)
+        assert ("worker" in {event["cat"] for event in complete}) == ("--worker-threads" in more)
         named = {event["args"].get("group") for event in complete} - {None}
         assert len(named) == (4 if engine == "headrace" else 0)  # stock's hooks know no names
 
