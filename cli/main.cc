@@ -8,6 +8,7 @@
 #include "info.h"
 #include "options.h"
 #include "plan.h"
+#include "replay.h"
 
 namespace {
 
@@ -60,6 +61,7 @@ int main(int argc, char** argv) {
     headrace::cli::add_balance(app);
     headrace::cli::add_bench(app);
     headrace::cli::add_plan(app);
+    headrace::cli::add_replay(app);
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -17,10 +17,11 @@ MAY_INCLUDE = {layer: set(CHAIN[: i + 1]) for i, layer in enumerate(CHAIN)}
 MAY_INCLUDE["balance"] = {"base", "plan", "balance"}
 MAY_INCLUDE["sim"] = {"base", "plan", "sim"}
 EVERY_LAYER = set(MAY_INCLUDE)
-# Above all layers: what each top may not include. The program runs the benchmarks.
+# Above all layers: what each top may not include. The program runs benchmarks and replays.
 TOPS = {
-    "python/bindings": {"bench", "cli"},
-    "bench": {"bindings", "cli"},
+    "python/bindings": {"bench", "cli", "replay"},
+    "bench": {"bindings", "cli", "replay"},
+    "replay": {"bindings", "cli"},
     "cli": {"bindings"},
 }
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "lint"
-CHECKED = ("engine/", "cli/", "python/bindings/", "bench/")
+CHECKED = ("engine/", "cli/", "python/bindings/", "bench/", "replay/")
 SECONDS_A_FILE = 300
 
 

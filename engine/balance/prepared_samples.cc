@@ -125,6 +125,7 @@ Result<BalancePlan> finish(PreparedSamples samples, const BalanceOptions& option
     }
   }
   plan = with_predictions(std::move(plan), options.least_gain);
+  plan.recommendation = recommend(plan, options.communication, options.least_gain);
   const LowerBounds bounds = lower_bounds(samples.problem(options));
   // Where a plan is perfect, its makespan and the bound differ by rounding alone.
   plan.lockstep.lower_bound = std::min(bounds.lockstep, plan.lockstep.makespan);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "balance/balance_plan.h"
+#include "balance/communication_model.h"
 #include "balance/cost_model.h"
 #include "balance/pieces.h"
 #include "base/result.h"
@@ -32,6 +33,8 @@ struct BalanceOptions {
   /// Of every rank, at most k_most_min_microbatches; a rank with fewer samples gets fillers.
   int min_microbatches = 0;
   double least_gain = k_least_gain;
+  /// The recommendation reads it; packing does not.
+  CommunicationModel communication = {};
   /// What errors call the samples; their indices if empty. Must outlive the call.
   std::span<const std::int64_t> labels = {};
   /// Limits of the local searches and of the slower constructions: they keep a plan of 256 samples

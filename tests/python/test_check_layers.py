@@ -69,8 +69,8 @@ def test_this_repository_is_in_order() -> None:
         ("engine/session/bad.h", "<torch/torch.h>", "only bindings and cli"),
         ("python/bindings/bad.cc", "<torch/extension.h>", "no torch headers"),
         ("cli/bad.cc", '"bindings/bindings.h"', "cli may not include bindings"),
-        ("bench/bad.cc", '"cli/info.h"', "bench may not include bindings, cli"),
-        ("python/bindings/bad.cc", '"bench/arms.h"', "bindings may not include bench, cli"),
+        ("bench/bad.cc", '"cli/info.h"', "bench may not include bindings, cli, replay"),
+        ("python/bindings/bad.cc", '"bench/arms.h"', "bindings may not include bench, cli, replay"),
         ("engine/session/bad.cc", '"bench/arms.h"', "'bench' is no layer"),
     ],
 )
