@@ -17,7 +17,7 @@ PROGRAM = os.environ.get("HEADRACE", Path(sys.executable).with_name("headrace"))
 WORKLOADS = ("longalign", "swe-smith", "rollouts")
 STEPS = {1: 12, 2: 10, 4: 8, 8: 5, 16: 3}  # by samples a rank: about as long each
 ON_DEMAND, LOCKSTEP, VERL = "on-demand lb-mini", "lockstep lb-micro", "lockstep verl-native"
-COMMUNICATION = 0.18
+COMMUNICATION = 0.25
 PUBLISHED_PEAK = 1.36
 
 

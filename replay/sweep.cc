@@ -24,8 +24,8 @@ constexpr ModelShape k_shape{.hidden = 1536,
                              .head_size = 128,
                              .intermediate = 8960,
                              .vocabulary = 16'384};
-constexpr double k_model_mib = 32;
-constexpr double k_least_communication = 0.25;
+constexpr double k_model_mib = 16;
+constexpr double k_least_communication = 0.3;
 constexpr double k_most_communication = 1.2;
 constexpr double k_probed_communication = 0.55;  // at which costs are measured
 constexpr int k_most_samples_log2 = 2;           // of a rank
@@ -116,7 +116,9 @@ Status run_ranks_of(const SweepConfig& config, int ranks, std::vector<Drawn>& al
   HEADRACE_TRY_ASSIGN(
       const Calibration calibration,
       calibrate(run, {Way::lockstep, Way::on_demand},
-                {.many = 3, .compute_ns = std::llround(lockstep_ns / k_probed_communication)}));
+                {.many = 3,
+                 .steps = 5,
+                 .compute_ns = std::llround(lockstep_ns / k_probed_communication)}));
   for (Drawn& drawn : all) {
     SweepCase& described = drawn.described;
     const double scale = ns_a_cost(drawn, lockstep_ns);
