@@ -6,15 +6,18 @@
 #include <fstream>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "balance/cost_model_parse.h"
 #include "balance/lengths.h"
 #include "balance/plan_svg.h"
+#include "balance/text_input.h"
+#include "balance/workloads.h"
 #include "balance_json.h"
 #include "balance_plans.h"
 #include "balance_text.h"
@@ -25,11 +28,14 @@ namespace headrace::cli {
 namespace {
 
 constexpr std::int64_t k_most_ranks = 1 << 20;
+constexpr std::int64_t k_most_samples = 1 << 30;
+constexpr std::int64_t k_samples_per_rank = 8;
 constexpr const char* k_standard_output = "-";
 
 struct Options {
   std::string lengths;
   std::string field;
+  std::int64_t samples = 0;  ///< of a workload; 0: k_samples_per_rank for each rank
   std::int64_t world_size = 1;
   std::int64_t cap = 1;
   std::string strategy = to_string(Strategy::lb_mini);
@@ -40,7 +46,7 @@ struct Options {
   std::int64_t min_microbatches = 0;
   std::int64_t samples_per_minibatch = 0;  ///< 0: all of them in one
   bool shuffle = false;
-  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> seed;
   std::uint64_t epoch = 0;
   bool compare = false;
   bool json = false;
@@ -62,17 +68,36 @@ std::vector<PlannedMinibatch> plans_of(const std::vector<std::int64_t>& lengths,
                                        const Options& options, const BalanceOptions& balance) {
   const Cutting cutting{.samples_per_minibatch = options.samples_per_minibatch,
                         .shuffle = options.shuffle,
-                        .seed = options.seed,
+                        .seed = options.seed.value_or(0),
                         .epoch = options.epoch};
   return value_or_throw(plan_minibatches(lengths, cutting, balance));
 }
 
-std::string strategy_help() {
-  std::string names;
-  for (const Strategy strategy : strategies()) {
-    names += (names.empty() ? "" : ", ") + std::string(to_string(strategy));
+/// Names of all values, with commas between them.
+template <class Value>
+std::string names_of(std::span<const Value> values) {
+  std::vector<std::string> names;
+  for (const Value value : values) {
+    names.emplace_back(to_string(value));
   }
-  return "how samples are given to ranks: " + names;
+  return joined(names);
+}
+
+std::vector<std::int64_t> lengths_of(const Options& options) {
+  if (const Result<Workload> workload = parse_workload(options.lengths)) {
+    const std::int64_t count =
+        options.samples > 0 ? options.samples : k_samples_per_rank * options.world_size;
+    return workload_lengths(*workload, static_cast<std::size_t>(count), options.seed.value_or(0));
+  }
+  if (options.samples > 0) {
+    throw std::runtime_error(
+        fmt::format("--samples is for a workload, and {} is none: give --lengths one of {}",
+                    options.lengths, names_of(workloads())));
+  }
+  if (options.seed && !options.shuffle) {
+    throw std::runtime_error("--seed has nothing to choose here: give --shuffle too");
+  }
+  return value_or_throw(read_lengths(options.lengths, options.field));
 }
 
 void compare(const std::vector<std::int64_t>& lengths, const Options& options) {
@@ -95,8 +120,7 @@ void write(const std::string& path, const std::string& text) {
 }
 
 void run(const Options& options) {
-  const std::vector<std::int64_t> lengths =
-      value_or_throw(read_lengths(options.lengths, options.field));
+  const std::vector<std::int64_t> lengths = lengths_of(options);
   if (options.compare) {
     compare(lengths, options);
     return;
@@ -141,16 +165,22 @@ void add_balance(CLI::App& app) {
   };
   balance
       ->add_option("--lengths", options->lengths,
-                   "tokens of each sample: numbers, JSON lines or CSV; - is standard input")
+                   "tokens of each sample: a file of numbers, JSON lines or CSV (- is standard "
+                   "input), or a workload: " +
+                       names_of(workloads()))
       ->required();
   balance->add_option("--field", options->field,
                       "JSON field or CSV column that holds them, 'length' if not given; the items "
                       "of a list such as input_ids are counted");
+  add_number("--samples", options->samples, "of a workload; 8 a rank if not given", k_most_samples);
   add_number("--world-size", options->world_size, "ranks", k_most_ranks)->required();
   add_number("--cap", options->cap, "most tokens of a microbatch, never exceeded")->required();
-  CLI::Option* strategy = balance->add_option("--strategy", options->strategy, strategy_help())
-                              ->capture_default_str()
-                              ->check(parsed_by(parse_strategy, "STRATEGY"));
+  CLI::Option* strategy =
+      balance
+          ->add_option("--strategy", options->strategy,
+                       "how samples are given to ranks: " + names_of(strategies()))
+          ->capture_default_str()
+          ->check(parsed_by(parse_strategy, "STRATEGY"));
   balance
       ->add_option(
           "--model", options->model,
@@ -175,14 +205,12 @@ void add_balance(CLI::App& app) {
              k_most_min_microbatches);
   CLI::Option* shuffle =
       balance->add_flag("--shuffle", options->shuffle, "in the order of headrace.data.minibatches");
-  for (const auto& [name, value, help] :
-       {std::tuple{"--seed", &options->seed, "of that order"},
-        std::tuple{"--epoch", &options->epoch, "of that order"}}) {
-    balance->add_option(name, *value, help)
-        ->capture_default_str()
-        ->needs(shuffle)
-        ->check(whole_number(0));
-  }
+  balance->add_option("--seed", options->seed, "of that order, and of a workload; 0 if not given")
+      ->check(whole_number(0));
+  balance->add_option("--epoch", options->epoch, "of that order")
+      ->capture_default_str()
+      ->needs(shuffle)
+      ->check(whole_number(0));
   CLI::Option* comparison =
       balance->add_flag("--compare", options->compare, "every strategy, a line each")
           ->excludes(strategy);

@@ -48,18 +48,18 @@ std::string a_rank(const Totals& totals) {
 }
 
 std::string recommendation(const Totals& totals) {
-  const double gain =
-      totals.recommended.time > 0.0 ? totals.lockstep.time / totals.recommended.time : 1.0;
+  const double lockstep = totals.lockstep.time;
   if (totals.lockstep_minibatches == totals.minibatches) {
-    return fmt::format(
-        "lockstep; on-demand would be {:.2f} times as fast",
-        totals.on_demand.time > 0.0 ? totals.lockstep.time / totals.on_demand.time : 1.0);
+    const double saved = lockstep > 0.0 ? 1.0 - totals.on_demand.time / lockstep : 0.0;
+    return fmt::format("lockstep; on-demand would save {} of its time", percent(saved));
   }
-  if (totals.lockstep_minibatches == 0) {
-    return fmt::format("on-demand, {:.2f} times as fast as lockstep", gain);
-  }
-  return fmt::format("auto, {:.2f} times as fast as lockstep; lockstep in {} of {} minibatches",
-                     gain, grouped(totals.lockstep_minibatches), grouped(totals.minibatches));
+  const double saved = lockstep > 0.0 ? 1.0 - totals.recommended.time / lockstep : 0.0;
+  const std::string saves = fmt::format("saves {} of lockstep's time", percent(saved));
+  return totals.lockstep_minibatches == 0
+             ? fmt::format("on-demand, {}", saves)
+             : fmt::format("auto, {}: lockstep in {} of {} minibatches, on-demand in the others",
+                           saves, grouped(totals.lockstep_minibatches),
+                           grouped(totals.minibatches));
 }
 
 /// What fills a rank's bar, a letter a column: '#' and '|' for its microbatches, '.' for waiting.
@@ -183,19 +183,19 @@ std::string bars_text(const BalancePlan& plan, const Terminal& terminal) {
 }
 
 std::string comparison_text(const std::vector<std::pair<Strategy, Totals>>& strategies) {
-  std::string text = fmt::format("{:<14}{:>9}{:>8}{:>9}{:>15}{:>9}\n", "", "micro-", "cap",
+  std::string text = fmt::format("{:<14}{:>9}{:>7}{:>9}{:>16}{:>9}\n", "", "micro-", "cap",
                                  "lockstep", "", "on-demand");
   using Cells = std::array<std::string, 3>;
   const auto row = [&text](const std::string& name, const std::string& count,
                            const std::string& use, const Cells& lockstep, const Cells& on_demand) {
-    fmt::format_to(std::back_inserter(text), "{:<14}{:>9}{:>8}", name, count, use);
+    fmt::format_to(std::back_inserter(text), "{:<14}{:>9}{:>7}", name, count, use);
     for (const auto& [time, waiting, above] : {lockstep, on_demand}) {
-      fmt::format_to(std::back_inserter(text), "{:>9}{:>8}{:>7}", time, waiting, above);
+      fmt::format_to(std::back_inserter(text), "{:>9}{:>8}{:>8}", time, waiting, above);
     }
     text += '\n';
   };
   const auto cells = [](const ModeTotal& mode) {
-    return Cells{fmt::format("{:.4g}", mode.time), percent(mode.waiting), above_bound(mode)};
+    return Cells{fmt::format("{:.3g}", mode.time), percent(mode.waiting), above_bound(mode)};
   };
   const Cells heads = {"time", "waiting", "above"};
   row("strategy", "batches", "use", heads, heads);

@@ -41,6 +41,7 @@ class Arm:
     title: str
     engine: str
     strategy: str
+    worker_threads: bool = False
 
 
 ARMS = (
@@ -70,7 +71,7 @@ def parse() -> argparse.Namespace:
     add = parser.add_argument
     add("--ranks", type=int, default=int(os.environ.get("RANKS", "2")))
     add("--out", type=Path, default=Path("out"))
-    add("--data", type=Path, help="folder of text files, or JSON lines with `text`")
+    add("--data", type=Path, help="folder of text files, or JSON lines with `text` or `messages`")
     add("--steps", type=int, default=30, help="steps that count")
     add("--warm-up-steps", type=int, default=2, help="steps before them")
     add("--samples-per-rank", type=int, default=4, help="of a minibatch, on average")
@@ -166,8 +167,10 @@ def run_arm(arm: Arm, options: argparse.Namespace, data: Path, work: Path) -> Ar
         f"--costs={work / 'costs.json'}",
         f"--steps={options.warm_up_steps + options.steps}",
         f"--metrics={metrics}",
-        f"--trace={trace}",
+        f"--timeline={trace}",
     ]
+    if arm.worker_threads:
+        arguments.append("--worker-threads")
     ranks = options.ranks
     if arm.engine == "single":
         ranks = 0

@@ -120,11 +120,12 @@ def _rank_step(rank: dict, begin: int, scale: float, y: float, row: float) -> It
     yield bar(*rank["update"], UPDATE, "clipping and optimizer")
     for event in rank["events"]:
         moving_from = event["begin_ns"] + event["waited_ns"]
-        if event["waited_ns"]:
+        if event["waited_ns"] and not event["beside"]:
             title = f"{event['name']}: waiting {event['waited_ns'] / 1e6:.1f} ms"
             yield bar(event["begin_ns"], moving_from, WAITING, title)
         title = f"{event['name']}: {event['bytes'] / 1e6:.1f} MB"
-        yield bar(moving_from, event["end_ns"], MOVING, title)
+        inset = row / 3 if event["beside"] else 0.0
+        yield bar(moving_from, event["end_ns"], MOVING, title, inset)
 
 
 def curves(

@@ -23,6 +23,7 @@ import sft_data
 import sft_model
 import torch
 import torch.distributed as dist
+from headrace import trace
 from headrace.data import CostModel, minibatches
 from rich.progress import Progress
 from sft_engines import ENGINES, LOCKSTEP_ENGINES, Engine
@@ -43,7 +44,10 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--engine", choices=sorted(ENGINES), default="headrace")
     add("--strategy", choices=["none", "lb-micro", "lb-mini"], default="lb-mini")
-    add("--data", type=Path, help="folder of text files, or JSON lines with `text`")
+    add("--data", type=Path, help="folder of text files, or JSON lines with `text` or `messages`")
+    add(
+        "--tokenizer", type=Path, help="local directory of a Hugging Face tokenizer; default: bytes"
+    )
     add("--cap", type=int, default=2048, help="tokens at which a sample is cut; default: 2048")
     add("--max-tokens", type=int, help="most tokens in a microbatch; default: --cap")
     add(
@@ -71,16 +75,22 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         "--bf16", action="store_true", help="mixed precision: compute in bf16, keep and add in fp32"
     )
     add("--activation-checkpointing", action="store_true")
+    add(
+        "--worker-threads",
+        action="store_true",
+        help="Headrace communicates beside the compute, on threads of its own",
+    )
     add("--checkpoints", type=Path, help="directory for checkpoints, one at the end")
     add("--save-every", type=int, default=0, metavar="STEPS", help="default: at the end")
     add("--resume", action="store_true", help="go on from the newest checkpoint in --checkpoints")
     add("--stop-after", type=int, metavar="STEPS", help="end as if interrupted there")
     add("--metrics", type=Path, help="JSON lines, one a step")
     add(
-        "--trace",
+        "--timeline",
         type=Path,
         help="JSON lines, one a step, with every rank's microbatches and transfers",
     )
+    add("--trace", type=Path, help="the same of all steps, for Perfetto or chrome://tracing")
     add("--threads", type=int, default=1, help="compute threads of each rank")
     options = parser.parse_args(arguments)
     if options.engine in LOCKSTEP_ENGINES and options.strategy == "lb-mini":
@@ -88,6 +98,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
             "--strategy lb-mini gives ranks different microbatch counts: "
             f"--engine {options.engine} would hang"
         )
+    if options.worker_threads and not options.engine.startswith("headrace"):
+        parser.error(f"--worker-threads is Headrace's; --engine {options.engine} has none")
     if options.engine == "single" and options.bf16:
         parser.error("--bf16 is FSDP2's mixed precision; --engine single has none")
     if (options.resume or options.save_every) and options.checkpoints is None:
@@ -125,12 +137,17 @@ def end_process() -> None:
     os._exit(0)
 
 
-def build_model(options: argparse.Namespace) -> torch.nn.Module:
+def build_model(options: argparse.Namespace, vocabulary: int) -> torch.nn.Module:
     if options.model:
-        model = sft_model.load(options.model, options.cap)
+        model = sft_model.load(options.model, options.cap, vocabulary)
     else:
         shape = sft_model.ModelShape(
-            options.hidden, options.layers, options.heads, options.kv_heads, options.intermediate
+            options.hidden,
+            options.layers,
+            options.heads,
+            options.kv_heads,
+            options.intermediate,
+            vocabulary,
         )
         model = sft_model.build(shape, options.cap, options.seed)
     if options.activation_checkpointing:
@@ -138,6 +155,8 @@ def build_model(options: argparse.Namespace) -> torch.nn.Module:
     if options.engine != "single":
         low = torch.bfloat16 if options.bf16 else None
         sft_model.shard(model, MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32))
+    if options.worker_threads:
+        sft_model.prefetch(model)
     return model
 
 
@@ -177,10 +196,10 @@ def train_step(
             if not samples and not engine.lockstep:
                 continue  # a filler keeps ranks in step; nobody waits for this one
             begin = time.monotonic_ns()
-            engine.backward(sft_model.loss_sum(model, sft_data.pack(samples)))
-            mine.micros.append(
-                Micro(begin, time.monotonic_ns(), [len(sample) for sample in samples])
-            )
+            batch = sft_data.pack(samples)
+            engine.backward(sft_model.loss_sum(model, batch))
+            lengths = batch["cu_seqlens"].diff().tolist() if samples else []
+            mine.micros.append(Micro(begin, time.monotonic_ns(), lengths))
     settled = time.monotonic_ns()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()
@@ -192,9 +211,13 @@ def train_step(
 
 
 def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
-    texts = sft_data.texts_from(options.data) if options.data else sft_data.standard_library_texts()
+    records = (
+        sft_data.records_from(options.data) if options.data else sft_data.standard_library_texts()
+    )
     costs = read_costs(options.costs) if options.costs else None
-    model = build_model(options)
+    tokenizer = sft_data.load_tokenizer(options.tokenizer)
+    samples = sft_data.Samples(records, options.cap, tokenizer)
+    model = build_model(options, sft_data.vocabulary(tokenizer))
     optimizer = torch.optim.AdamW(
         model.parameters(),
         lr=options.learning_rate,
@@ -207,7 +230,6 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
             sft_model.cosine_with_warm_up, warm_up=options.warm_up, steps=options.steps
         ),
     )
-    samples = sft_data.Samples(texts, options.cap)
     batches = minibatches(
         samples,
         world_size,
@@ -217,7 +239,7 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
         rank=rank,
         seed=options.seed,
         length=[samples.length(index) for index in range(len(samples))],
-        weight=lambda sample: sft_data.predicted_tokens(len(sample)),
+        weight=sft_data.pack.targets,
         cost=costs,
     )
     stateful = {"scheduler": scheduler, "data": batches}
@@ -226,7 +248,8 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
         done = sft_checkpoint.resume(options.checkpoints, model, optimizer, stateful)
         if rank == 0:
             print(f"resumed after step {done}", flush=True)
-    engine = ENGINES[options.engine](model)
+    settings = {"worker_threads": True} if options.worker_threads else {}
+    engine = ENGINES[options.engine](model, **settings)
     last = min(options.steps, options.stop_after or options.steps)
 
     with ExitStack() as open_files:
@@ -251,7 +274,7 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
 
 
 class Output:
-    """Rank 0's progress bar (lines where no terminal shows it), metrics and trace."""
+    """Rank 0's progress bar (lines where no terminal shows it), metrics, timeline and trace."""
 
     def __init__(self, options: argparse.Namespace, done: int, last: int) -> None:
         self._options = options
@@ -260,7 +283,8 @@ class Output:
     def __enter__(self) -> "Output":
         self._files = ExitStack()
         self._metrics = self._open(self._options.metrics)
-        self._trace = self._open(self._options.trace)
+        self._timeline = self._open(self._options.timeline)
+        self._traced: dict[int, list[dict]] = {}  # by rank, written at the end
         self._progress = self._files.enter_context(Progress(disable=not sys.stdout.isatty()))
         done, last = self._steps
         self._task = self._progress.add_task("training", completed=done, total=last)
@@ -268,6 +292,8 @@ class Output:
 
     def __exit__(self, *_: object) -> None:
         self._files.close()
+        if self._options.trace:
+            trace.write(self._options.trace, self._traced)
 
     def _open(self, path: Path | None):
         mode = "a" if self._options.resume else "w"
@@ -283,9 +309,12 @@ class Output:
             print(f"step {step + 1}/{self._steps[1]}  {description}", flush=True)
         if self._metrics:
             print(json.dumps(line), file=self._metrics, flush=True)
-        if self._trace:
+        if self._timeline:
             ranks_json = [rank.as_json() for rank in ranks]
-            print(json.dumps({"step": step, "ranks": ranks_json}), file=self._trace, flush=True)
+            print(json.dumps({"step": step, "ranks": ranks_json}), file=self._timeline, flush=True)
+        if self._options.trace:
+            for rank in ranks:
+                self._traced.setdefault(rank.rank, []).extend(rank.trace_events(step))
 
 
 def main() -> None:

@@ -33,8 +33,9 @@ def parse() -> tuple[argparse.Namespace, argparse.Namespace]:
 
 def measure(engine: Engine, model: torch.nn.Module, length: int) -> float:
     """Milliseconds of one microbatch with one sample of `length` tokens."""
-    sample = torch.randint(0, 256, (length,), generator=torch.Generator().manual_seed(length))
-    with engine.minibatch(sft_data.predicted_tokens(length), plan=0):
+    generator = torch.Generator().manual_seed(length)
+    sample = torch.randint(0, model.config.vocab_size, (length,), generator=generator)
+    with engine.minibatch(sft_data.pack.targets(sample), plan=0):
         begin = time.monotonic_ns()
         engine.backward(sft_model.loss_sum(model, sft_data.pack([sample])))
         took = (time.monotonic_ns() - begin) / 1e6
@@ -60,7 +61,8 @@ def main() -> None:
     own, options = parse()
     torch.set_num_threads(options.threads)
     with sft.process_group(options.engine) as (rank, _):
-        model = sft.build_model(options)
+        tokenizer = sft_data.load_tokenizer(options.tokenizer)
+        model = sft.build_model(options, sft_data.vocabulary(tokenizer))
         parameters = sum(parameter.numel() for parameter in model.parameters())
         engine = ENGINES[options.engine](model)
         lengths = sorted({max(2, options.cap // share) for share in SHARES_OF_CAP})

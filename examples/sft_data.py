@@ -1,19 +1,21 @@
-"""Samples for examples/sft.py: text, byte-level tokens, and microbatches packed without padding."""
+"""Samples for examples/sft.py: texts and conversations, their tokens, and packed microbatches."""
 
 import ast
 import json
 import sysconfig
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from headrace.data import PackedCollator, chat
 
-BEGIN = 256  # bytes are tokens 0 to 255
-END = 257
-VOCABULARY = 258
-IGNORED = -100  # a label that adds nothing to the loss
+BYTES = chat.ByteTokenizer()
+
+Record = bytes | list[Mapping[str, Any]]  # a text, or the messages of a conversation
+
+pack = PackedCollator(pad_token=BYTES.begin)  # samples laid end to end; of none, a filler
 
 _NOT_SOURCES = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
@@ -46,104 +48,108 @@ def _definitions(source: bytes) -> Iterator[bytes]:
             yield b"\n".join(lines[node.lineno - 1 : node.end_lineno]) + b"\n"
 
 
-def texts_from(path: Path) -> list[bytes]:
-    """A folder of text files, one sample a file in path order; or JSON lines with `text`."""
+def records_from(path: Path) -> list[Record]:
+    """A folder of text files, one sample a file in path order; or JSON lines, each with `text` or
+    with `messages`."""
+    records: list[Record] = []
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file())
-        texts = [file.read_bytes() for file in files]
+        records.extend(file.read_bytes() for file in files)
     elif path.is_file():
-        texts = []
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
-                    texts.append(_text_of(line, path, number))
+                    try:
+                        records.append(_record_of(line))
+                    except ValueError as error:
+                        raise ValueError(f"--data {path}, line {number}: {error}") from error
     else:
         raise ValueError(f"--data {path}: no such folder or file")
-    texts = [text for text in texts if text]
-    if not texts:
+    records = [record for record in records if record]
+    if not records:
         raise ValueError(f"--data {path}: holds no text")
-    return texts
+    return records
 
 
-def _text_of(line: str, path: Path, number: int) -> bytes:
+def _record_of(line: str) -> Record:
     try:
-        text = json.loads(line)["text"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"--data {path}, line {number}: not JSON with a `text` ({error!r})"
-        ) from error
-    if not isinstance(text, str):
-        raise ValueError(f"--data {path}, line {number}: `text` is {type(text).__name__}, not text")
-    return text.encode("utf-8", "surrogateescape")
+        fields = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error})") from error
+    if not isinstance(fields, dict) or not ("text" in fields or "messages" in fields):
+        raise ValueError("no JSON object with `text` or `messages`")
+    if "messages" in fields:
+        chat.check(fields["messages"])
+        return fields["messages"]
+    if not isinstance(fields["text"], str):
+        raise ValueError(f"`text` is {type(fields['text']).__name__}, not text")
+    return fields["text"].encode("utf-8", "surrogateescape")
 
 
 def write_json_lines(texts: Sequence[bytes], path: Path) -> None:
-    """Writes texts so that texts_from(path) gives them back, but for bytes that are no UTF-8."""
+    """Writes texts so that records_from(path) gives them back, but for bytes that are no UTF-8."""
     with path.open("w", encoding="utf-8") as lines:
         for text in texts:
             lines.write(json.dumps({"text": text.decode("utf-8", "replace")}) + "\n")
 
 
-def encode(text: bytes, cap: int) -> torch.Tensor:
-    """BEGIN, the bytes, END; cut after `cap` tokens. Shape (tokens,), int64."""
-    return torch.tensor([BEGIN, *text[: cap - 1], END][:cap], dtype=torch.int64)
+def load_tokenizer(path: Path | None) -> Any:
+    """A local directory as transformers' `save_pretrained` writes it; None means bytes."""
+    if path is None:
+        return None
+    if not path.is_dir():
+        raise ValueError(f"--tokenizer {path}: no such directory")
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path, local_files_only=True)
 
 
-class Samples(Sequence[torch.Tensor]):
-    """Token sequences of one corpus, encoded when asked for."""
+def vocabulary(tokenizer: Any) -> int:
+    return len(tokenizer) if tokenizer else BYTES.vocabulary
 
-    def __init__(self, texts: Sequence[bytes], cap: int) -> None:
+
+class Samples(Sequence[Any]):
+    """The corpus as items of headrace.data's collator, cut after `cap` tokens. Texts of bytes are
+    encoded when asked for, everything else at once."""
+
+    def __init__(self, records: Sequence[Record], cap: int, tokenizer: Any = None) -> None:
         if cap < 2:
             raise ValueError(f"cap {cap}: a sample needs two tokens to have anything to predict")
-        self._texts = texts
         self._cap = cap
+        self._samples = [
+            record if _is_lazy(record, tokenizer) else _encode(record, number, cap, tokenizer)
+            for number, record in enumerate(records)
+        ]
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self._samples)
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return encode(self._texts[index], self._cap)
+    def __getitem__(self, index: int) -> Any:
+        sample = self._samples[index]
+        if isinstance(sample, bytes):
+            return torch.tensor(BYTES.text(sample[: self._cap])[: self._cap])
+        return sample
 
     def length(self, index: int) -> int:
-        """Tokens of sample `index`, known without encoding it."""
-        return min(len(self._texts[index]) + 2, self._cap)
+        """Tokens of sample `index`."""
+        sample = self._samples[index]
+        if isinstance(sample, bytes):
+            return min(len(sample) + 2, self._cap)
+        return len(sample["input_ids"])
 
 
-def predicted_tokens(length: int) -> int:
-    """Tokens of a sample that count in the loss: all but its first."""
-    return length - 1
+def _is_lazy(record: Record, tokenizer: Any) -> bool:
+    return tokenizer is None and isinstance(record, bytes)
 
 
-@dataclass(frozen=True)
-class Pack:
-    """Samples laid end to end as one row; each attends to itself alone.
-
-    `inputs`, `labels` and `positions` have shape (1, tokens). `labels` are shifted: labels[i] is
-    what inputs[i] should predict, IGNORED at each sample's last token. Sample k covers the tokens
-    from bounds[k] to bounds[k + 1].
-    """
-
-    inputs: torch.Tensor
-    labels: torch.Tensor
-    positions: torch.Tensor
-    bounds: tuple[int, ...]
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that count in the loss."""
-        return self.bounds[-1] - (len(self.bounds) - 1)
-
-
-def pack(samples: Sequence[torch.Tensor]) -> Pack:
-    """Of no samples: a filler of one token that adds exactly 0 to the loss and all gradients."""
-    samples = samples or [torch.tensor([BEGIN])]
-    bounds = [0]
-    for sample in samples:
-        bounds.append(bounds[-1] + len(sample))
-    ignored = torch.tensor([IGNORED])
-    return Pack(
-        inputs=torch.cat(list(samples))[None],
-        labels=torch.cat([row for sample in samples for row in (sample[1:], ignored)])[None],
-        positions=torch.cat([torch.arange(len(sample)) for sample in samples])[None],
-        bounds=tuple(bounds),
-    )
+def _encode(record: Record, number: int, cap: int, tokenizer: Any) -> dict[str, torch.Tensor]:
+    if isinstance(record, bytes):
+        ids = tokenizer(record.decode("utf-8", "replace"))["input_ids"]
+        if tokenizer.eos_token_id is not None and ids[-1:] != [tokenizer.eos_token_id]:
+            ids = [*ids, tokenizer.eos_token_id]
+        return {"input_ids": torch.tensor(ids[:cap], dtype=torch.int32)}
+    try:
+        sample = chat.encode(record, tokenizer)
+    except ValueError as error:
+        raise ValueError(f"--data, conversation {number + 1}: {error}") from error
+    return {name: torch.tensor(values[:cap], dtype=torch.int32) for name, values in sample.items()}

@@ -101,6 +101,7 @@ class StockEngine:
         pass
 
 
+_EVENT_FIELDS = ("name", "begin_ns", "end_ns", "bytes", "waited_ns", "group", "thread")
 _BRACKETS = {"minibatch", "evaluation"}  # in the timeline they enclose the events that are counted
 
 
@@ -108,10 +109,12 @@ class HeadraceEngine:
     """Headrace. In mode "on-demand" ranks meet once a minibatch and their microbatch counts may
     differ; in "lockstep" they meet at every layer; "auto" goes by the plan."""
 
-    def __init__(self, model: torch.nn.Module, mode: str = "on-demand") -> None:
+    def __init__(
+        self, model: torch.nn.Module, mode: str = "on-demand", worker_threads: bool = False
+    ) -> None:
         import headrace
 
-        self._engine = headrace.attach(model, mode=mode)
+        self._engine = headrace.attach(model, mode=mode, worker_threads=worker_threads)
         self.lockstep = False
         self.loss = 0.0
 
@@ -127,7 +130,7 @@ class HeadraceEngine:
 
     def drain_events(self) -> list[Event]:
         return [
-            Event(*(event[name] for name in ("name", "begin_ns", "end_ns", "bytes", "waited_ns")))
+            Event(*(event[name] for name in _EVENT_FIELDS), beside=event["thread"] != "caller")
             for event in self._engine.timeline()
             if event["name"] not in _BRACKETS
         ]

@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from sft_data import IGNORED, VOCABULARY, Pack
+from headrace.data.packed import IGNORED
+from sft_data import BYTES
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from transformers import AttentionInterface, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import repeat_kv
@@ -60,6 +62,7 @@ class ModelShape:
     heads: int = 4
     kv_heads: int = 4
     intermediate: int = 704
+    vocabulary: int = BYTES.vocabulary
 
     def config(self, cap: int) -> LlamaConfig:
         if self.hidden % self.heads or self.heads % self.kv_heads:
@@ -68,7 +71,7 @@ class ModelShape:
                 f"and heads of kv heads {self.kv_heads}"
             )
         return LlamaConfig(
-            vocab_size=VOCABULARY,
+            vocab_size=self.vocabulary,
             hidden_size=self.hidden,
             num_hidden_layers=self.layers,
             num_attention_heads=self.heads,
@@ -87,18 +90,18 @@ def build(shape: ModelShape, cap: int, seed: int) -> LlamaForCausalLM:
     return LlamaForCausalLM(shape.config(cap)).train()
 
 
-def load(directory: Path, cap: int) -> LlamaForCausalLM:
-    """A local checkpoint directory as `save_pretrained` writes it; its tokenizer is not used."""
+def load(directory: Path, cap: int, vocabulary: int) -> LlamaForCausalLM:
+    """A local checkpoint directory as `save_pretrained` writes it, its tokenizer aside."""
     if not (directory / "config.json").is_file():
         raise ValueError(f"--model {directory}: no config.json there; give a checkpoint directory")
     model = LlamaForCausalLM.from_pretrained(
         directory, attn_implementation=ATTENTION, dtype=torch.float32, local_files_only=True
     )
     model.config.use_cache = False
-    if model.config.vocab_size < VOCABULARY:
+    if model.config.vocab_size < vocabulary:
         raise ValueError(
-            f"--model {directory}: {model.config.vocab_size} tokens in its vocabulary, "
-            f"byte-level training needs {VOCABULARY}"
+            f"--model {directory}: {model.config.vocab_size} tokens in its vocabulary, but "
+            f"samples are made of {vocabulary}; --tokenizer gives another tokenizer than bytes"
         )
     if model.config.max_position_embeddings < cap:
         raise ValueError(
@@ -118,18 +121,29 @@ def shard(model: LlamaForCausalLM, policy: MixedPrecisionPolicy) -> None:
     fully_shard(model, mp_policy=policy)
 
 
+def prefetch(model: LlamaForCausalLM) -> None:
+    """Asks for each layer's parameters while the one before computes, in forward as FSDP2 does it
+    by itself in backward."""
+    layers = [model.model.embed_tokens, *model.model.layers, model.model.norm]
+    for layer, after in zip(layers, layers[1:], strict=False):
+        layer.set_modules_to_forward_prefetch([after])
+
+
 def checkpoint_activations(model: LlamaForCausalLM) -> None:
     """Keeps only each layer's input for the backward; runs its forward again there."""
     model.activation_checkpointing_enable({"use_reentrant": False})
 
 
-def loss_sum(model: torch.nn.Module, batch: Pack) -> torch.Tensor:
+def loss_sum(model: torch.nn.Module, batch: dict[str, Any]) -> torch.Tensor:
     """Cross-entropy in nats, fp32, summed over the pack's predicted tokens."""
     logits = model(
-        input_ids=batch.inputs, position_ids=batch.positions, bounds=batch.bounds, use_cache=False
+        input_ids=batch["input_ids"],
+        position_ids=batch["position_ids"],
+        bounds=tuple(batch["cu_seqlens"].tolist()),
+        use_cache=False,
     ).logits
     return F.cross_entropy(
-        logits[0].float(), batch.labels[0], ignore_index=IGNORED, reduction="sum"
+        logits[0].float(), batch["labels"][0], ignore_index=IGNORED, reduction="sum"
     )
 
 

@@ -13,13 +13,17 @@ import torch.distributed as dist
 @dataclass
 class Event:
     """One piece of communication on one rank. `waited_ns` is the part spent waiting for another
-    rank; None where the engine cannot tell and ranks must be compared (see fill_waits)."""
+    rank; None where the engine cannot tell and ranks must be compared (see fill_waits). One that is
+    `beside` ran on a thread of its own and held nothing up."""
 
     name: str
     begin_ns: int
     end_ns: int
     bytes: int
     waited_ns: int | None = None
+    group: str | None = None  # of parameters, where the engine names it
+    thread: str = "caller"
+    beside: bool = False
 
 
 @dataclass
@@ -47,6 +51,23 @@ class RankStep:
     def as_json(self) -> dict:
         return asdict(self)
 
+    def trace_events(self, step: int) -> list[dict]:
+        """For headrace.trace."""
+        begin, end = self.update
+        return [
+            _slice(f"step {step}", "brackets", self.begin_ns, self.end_ns),
+            *(
+                _slice(f"{sum(micro.lengths)} tokens", "compute", micro.begin_ns, micro.end_ns)
+                for micro in self.micros
+            ),
+            _slice("update", "compute", begin, end),
+            *map(asdict, self.events),
+        ]
+
+
+def _slice(name: str, track: str, begin_ns: int, end_ns: int) -> dict:
+    return {"name": name, "track": track, "begin_ns": begin_ns, "end_ns": end_ns}
+
 
 def fill_waits(ranks: Sequence[RankStep]) -> None:
     """Sets the waits of blocking collectives: until the last rank enters one, the others wait.
@@ -65,8 +86,9 @@ def figures(ranks: Sequence[RankStep], tokens: int) -> dict[str, float]:
     if any(event.waited_ns is None for rank in ranks for event in rank.events):
         fill_waits(ranks)
     step_ns = max(rank.end_ns - rank.begin_ns for rank in ranks)
-    waited_ns = sum(event.waited_ns or 0 for rank in ranks for event in rank.events)
-    in_events_ns = sum(event.end_ns - event.begin_ns for rank in ranks for event in rank.events)
+    exposed = [event for rank in ranks for event in rank.events if not event.beside]
+    waited_ns = sum(event.waited_ns or 0 for event in exposed)
+    in_events_ns = sum(event.end_ns - event.begin_ns for event in exposed)
     return {
         "step_ms": step_ns / 1e6,
         "tokens_per_s": tokens * 1e9 / step_ns,

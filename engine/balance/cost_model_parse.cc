@@ -18,10 +18,10 @@ constexpr std::size_t k_most_coefficients = 3;
 
 Error nothing_such(const std::string& text, const std::string& why) {
   return operation_error(fmt::format(
-      "{} is no cost model: {}; give a preset ({}), coefficients as quadratic,linear or "
+      "'{}' is no cost model: {}; give a preset ({}), coefficients as quadratic,linear or "
       "quadratic,linear,per_microbatch, a model's config.json or its folder, or a file of measured "
       "points (tokens,cost a line)",
-      excerpt(text), why, CostModel::preset_names()));
+      text, why, CostModel::preset_names()));
 }
 
 Result<CostModel> from_coefficients(const std::string& text) {

@@ -170,12 +170,8 @@ Packing pack_lb_micro(const PackingProblem& problem) {
   }
   Packing packing = candidates[*best].packing();
   for (Bins& microbatches : packing) {
-    RankPieces::value_type pieces;
-    for (const auto& microbatch : microbatches) {
-      pieces.insert(pieces.end(), microbatch.begin(), microbatch.end());
-    }
-    if (filled(microbatches) < std::min(problem.min_microbatches, pieces.size())) {
-      microbatches = levelled_microbatches(problem, pieces, microbatches.size());
+    if (filled(microbatches) < problem.min_microbatches) {
+      microbatches = split_into(problem, std::move(microbatches), problem.min_microbatches);
     }
   }
   return packing;

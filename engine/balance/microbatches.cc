@@ -107,9 +107,26 @@ Bins levelled_microbatches(const PackingProblem& problem, const std::vector<std:
   if (bins.empty()) {
     bins = first_fit_of(problem, pieces);
   }
-  bins.resize(count);
+  bins.resize(std::max(count, bins.size()));
   costliest_first(problem, bins);
   return bins;
+}
+
+Bins split_into(const PackingProblem& problem, Bins microbatches, std::size_t count) {
+  const std::size_t wanted = std::min(count, microbatches.size());
+  while (filled(microbatches) < wanted) {
+    costliest_first(problem, microbatches);  // fillers come last
+    const auto several = std::ranges::find_if(
+        microbatches, [](const std::vector<std::size_t>& pieces) { return pieces.size() > 1; });
+    if (several == microbatches.end()) {
+      break;
+    }
+    Bins halves = by_differencing(problem, *several, 2);
+    *several = std::move(halves.front());
+    microbatches.back() = std::move(halves.back());
+  }
+  costliest_first(problem, microbatches);
+  return microbatches;
 }
 
 Bins first_fit_microbatches(const PackingProblem& problem, const std::vector<std::size_t>& pieces) {

@@ -14,8 +14,9 @@ namespace headrace {
 /// levelled_microbatches does where first-fit needs fewer.
 Bins first_fit_microbatches(const PackingProblem& problem, const std::vector<std::size_t>& pieces);
 
-/// One rank's pieces in exactly `count` microbatches under the cap, their costs levelled, costliest
-/// first; the last are empty where pieces are too few. `count` must be at least that of first-fit.
+/// One rank's pieces in `count` microbatches under the cap, or in as many as first-fit needs where
+/// that is more; their costs levelled, costliest first. The last are empty where pieces are too
+/// few.
 Bins levelled_microbatches(const PackingProblem& problem, const std::vector<std::size_t>& pieces,
                            std::size_t count);
 
@@ -33,6 +34,10 @@ std::optional<Packing> differenced_packing(const PackingProblem& problem, const 
 
 /// Single microbatches of every rank. In lockstep never costlier than any other order of them.
 Packing single_packing(const PackingProblem& problem, const RankPieces& ranks);
+
+/// The same microbatches, the costliest with several pieces split in two for as long as fewer than
+/// `count` are filled. At most as many as there are.
+Bins split_into(const PackingProblem& problem, Bins microbatches, std::size_t count);
 
 /// How many microbatches of a rank are not fillers.
 std::size_t filled(const Bins& microbatches);

@@ -34,6 +34,11 @@ std::vector<std::size_t> groups_of(std::size_t samples, std::span<const std::int
   return groups;
 }
 
+Error too_few(std::string_view whose, std::size_t groups, std::size_t minibatches) {
+  return operation_error(fmt::format("{} has {} samples (or groups), too few for {} minibatches",
+                                     whose, groups, minibatches));
+}
+
 /// Cuts `samples`, ascending, into parts of nearly equal numbers of groups and adds them to the
 /// minibatches.
 Status cut_evenly(std::string_view whose, const std::vector<std::size_t>& samples,
@@ -44,8 +49,7 @@ Status cut_evenly(std::string_view whose, const std::vector<std::size_t>& sample
     place.try_emplace(groups[sample], place.size());
   }
   if (place.size() < minibatches.size()) {
-    return operation_error(fmt::format("{} has {} samples (or groups), too few for {} minibatches",
-                                       whose, place.size(), minibatches.size()));
+    return too_few(whose, place.size(), minibatches.size());
   }
   for (const std::size_t sample : samples) {
     // The minibatch m with place in [m * groups / minibatches, (m + 1) * groups / minibatches).
@@ -141,6 +145,9 @@ Result<std::vector<BalancePlan>> plan_batch(std::span<const std::int64_t> length
                                             const BalanceOptions& options) {
   if (minibatches < 1) {
     return operation_error("a batch needs at least 1 minibatch, not 0");
+  }
+  if (minibatches > lengths.size()) {
+    return too_few("the batch", lengths.size(), minibatches);
   }
   if (!options.groups.empty() && options.groups.size() != lengths.size()) {
     return operation_error(fmt::format("there are {} groups for {} lengths; every sample needs one",

@@ -132,6 +132,15 @@ void bind_config(nb::module_& module) {
           [](SessionConfig& config, std::vector<bool> adopted) {
             config.lockstep.adopted = std::move(adopted);
           })
+      .def_prop_rw(
+          "slot_reuse",
+          [](const SessionConfig& config) {
+            return config.lockstep.reduce_scatter.mode == GradientMode::slot_reuse;
+          },
+          [](SessionConfig& config, bool slot_reuse) {
+            config.lockstep.reduce_scatter.mode =
+                slot_reuse ? GradientMode::slot_reuse : GradientMode::in_place;
+          })
       .def_rw("accumulate", &SessionConfig::accumulate)
       .def_rw("worker_threads", &SessionConfig::worker_threads)
       .def_rw("trace_events", &SessionConfig::trace_events)

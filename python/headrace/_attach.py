@@ -49,7 +49,8 @@ def attach(
     brackets works unchanged) or "auto" (each bracket goes one of the two ways; see
     Engine.minibatch). In lockstep `residence` says where gradients lie while they are reduced:
     "in-place", where autograd left them, or "slot-reuse", moved into the storage that their
-    parameters have vacated, which frees autograd's earlier.
+    parameters have vacated, which frees autograd's earlier and needs a smaller outbox where there
+    are many nodes; it must agree on every rank.
 
     `group` is where the ranks meet, by default the shard mesh's own process group; it must hold the
     same ranks. `accumulate` is "arrival" (gradients are added as they arrive: correct to rounding)
@@ -91,6 +92,7 @@ def attach(
     _agree(rendezvous, problem, settings.bootstrap_seconds)
     settings.accumulate = _engine.Accumulation[accumulate]
     settings.worker_threads = worker_threads
+    settings.slot_reuse = residence == "slot-reuse"
     settings.fingerprint = f"headrace={_engine.__version__} torch={torch.__version__} mode={mode}"
     settings.mode = _session_modes[way]
     if way is Mode.lockstep:

@@ -49,6 +49,7 @@ class SessionConfig:
     bootstrap_seconds: float  # 60: longest wait for peers at connect
     chunk_bytes: int  # 65536: of fp32 accumulators under one lock
     accumulate: Accumulation  # arrival; must agree on every rank
+    slot_reuse: bool  # False: in lockstep, gradients are moved into landings before they are read
     worker_threads: bool  # False: gathers and pushes run beside the caller; must agree
     mode: Mode  # on_demand
     local_ranks: int  # 0: all; ranks that share a node, in lockstep

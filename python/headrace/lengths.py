@@ -4,6 +4,7 @@ python -m headrace.lengths data.parquet --column input_ids | headrace balance --
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -61,6 +62,10 @@ def main() -> int:
     try:
         for batch in lengths_of(arguments.file, arguments.column):
             sys.stdout.write("".join(f"{length}\n" for length in batch))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader went away; the interpreter must not flush to it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except ValueError as error:
         print(f"headrace.lengths: {error}", file=sys.stderr)
         return 1

@@ -17,15 +17,20 @@ class OnDemand:
         self._held: deque[tuple[int, list[tuple[int, torch.Tensor]]]] = deque()
 
     def start_gather(self, group: int, landings: list[int]) -> None:
+        self._release()
         self._session.start_gather(group, landings)
 
     def push(self, group: int, gradients: list[tuple[int, torch.Tensor]]) -> None:
-        """Takes the gradients out of the list, and lets go of them once they have been added."""
+        """Takes the gradients out of the list, and lets go of them some time after they have been
+        added."""
         held = [(i, dense(self._model, group, i, gradient)) for i, gradient in gradients]
         gradients.clear()
         sources = [GradientSource(i, g.data_ptr(), dtypes[g.dtype]) for i, g in held]
         self._held.append((self._session.push(group, sources), held))
         del held
+        self._release()
+
+    def _release(self) -> None:
         pushed = self._session.pushed()
         while self._held and self._held[0][0] <= pushed:
             self._held.popleft()

@@ -15,9 +15,17 @@ def watchdog() -> Iterator[None]:
     faulthandler.cancel_dump_traceback_later()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A module that says `with_worker_threads = True` runs its tests with and without them."""
+    if "pools" in metafunc.fixturenames and getattr(metafunc.module, "with_worker_threads", False):
+        metafunc.parametrize(
+            "pools", [False, True], indirect=True, ids=["", "worker_threads"], scope="session"
+        )
+
+
 @pytest.fixture(scope="session")
-def pools() -> Iterator[RankPools]:
+def pools(request: pytest.FixtureRequest) -> Iterator[RankPools]:
     """Ranks that live as long as the test session, by world size."""
-    pools = RankPools()
+    pools = RankPools(getattr(request, "param", False))
     yield pools
     pools.close()

@@ -16,7 +16,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from headrace._engine import plan_batch
+from headrace._engine import plan_batch, workload_lengths
 from headrace.data import CostModel, Plan, minibatches, plan
 
 PROGRAM = Path(sys.executable).with_name("headrace")
@@ -80,6 +80,17 @@ def test_totals_add_up() -> None:
         assert totals[mode]["lower_bound"] == pytest.approx(getattr(made, mode).lower_bound)
 
 
+def test_a_workload_has_lengths_of_its_own() -> None:
+    asked = ("--world-size", "4", "--cap", "65536", "--json")
+    report = json.loads(run("--lengths", "longalign", *asked).stdout)
+    assert report["totals"]["samples"] == 4 * 8
+    report = json.loads(
+        run("--lengths", "longalign", *asked, "--samples", "50", "--seed", "3").stdout
+    )
+    lengths = workload_lengths("longalign", 50, 3)
+    assert report["minibatches"][0]["plan"] == json.loads(plan(lengths, 4, 65536).to_json())
+
+
 def test_minibatches_are_cut_and_shuffled_as_in_training() -> None:
     rng = random.Random(1)
     dataset = [range(rng.randint(1, 900)) for _ in range(50)]
@@ -120,7 +131,8 @@ def test_verl_native_cuts_the_whole_batch_itself() -> None:
             for rank in found["plan"]["ranks"]
         ]
         assert ranks == [[micro.samples for micro in rank] for rank in expected.ranks]
-        assert Plan.from_json(json.dumps(found["plan"])).lockstep == expected.lockstep
+        makespan = Plan.from_json(json.dumps(found["plan"])).lockstep.makespan
+        assert makespan == expected.lockstep.makespan
     assert sorted(s for m in report["minibatches"] for s in m["samples"]) == list(range(36))
 
 
@@ -222,8 +234,8 @@ def test_compare_has_a_line_a_strategy() -> None:
     for name, *words in rows:
         one = json.loads(balance("--strategy", name, "--json"))["totals"]
         assert one == report[name]
-        assert f"{one['lockstep']['time']:.4g}" in words
-        assert f"{one['on_demand']['time']:.4g}" in words
+        assert f"{one['lockstep']['time']:.3g}" in words
+        assert f"{one['on_demand']['time']:.3g}" in words
 
 
 def test_svg_is_a_picture_of_its_own(tmp_path: Path) -> None:
@@ -342,6 +354,8 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
         (("--samples-per-minibatch", "-2"), ["--samples-per-minibatch", "-2", "1 or more"]),
         (("--shuffle", "--seed", "x"), ["--seed", "'x'", "0 or more"]),
         (("--seed", "1"), ["--seed", "--shuffle"]),
+        (("--epoch", "1"), ["--epoch", "--shuffle"]),
+        (("--samples", "5"), ["--samples", "workload", "longalign", "short-sft"]),
         (("--compare", "--svg", "x.svg"), ["--svg", "--compare"]),
         (("--compare", "--strategy", "none"), ["--compare", "--strategy"]),
         (("--lenghts", "x"), ["--lenghts", "--help"]),
@@ -363,6 +377,16 @@ def test_all_missing_options_are_listed_at_once() -> None:
     result = run("--cap", "5")
     assert result.returncode != 0
     assert "headrace balance needs --lengths, --world-size; see" in result.stderr
+
+
+def test_the_manual_shows_what_it_prints() -> None:
+    manual = Path(__file__).parents[2] / "docs" / "balance.md"
+    shown = re.findall(
+        r"^\$ headrace balance (.*)\n((?:.*\n)*?)```$", manual.read_text(), re.MULTILINE
+    )
+    assert len(shown) == 2
+    for arguments, printed in shown:
+        assert run(*arguments.split()).stdout == printed
 
 
 def test_help_has_every_option() -> None:

@@ -27,6 +27,8 @@ from support.models import (
 from support.ranks import RankPools, Ranks
 from torch.distributed.tensor import DTensor, Replicate
 
+with_worker_threads = True
+
 data = samples(6)
 total = tokens_of(data)
 

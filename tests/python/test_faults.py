@@ -64,9 +64,10 @@ def spring(where: str, engine: headrace.Engine, model: nn.Module, rank: int, fla
         model.blocks[0].register_forward_hook(wait_in_forward)
     if rank == _victim:
         if where in ("gather", "settle"):
-            engine._session = Spied(engine._session, where, lambda: flags.set("there"))
+            call = "wait_gather" if where == "gather" else where
+            engine._session = Spied(engine._session, call, lambda: flags.set("there"))
         elif where == "push":
-            engine._session = Spied(engine._session, where, push)
+            engine._on_demand._session = Spied(engine._session, where, push)
         elif where == "compute":
             model.blocks[1].register_forward_hook(halt)
 
@@ -104,12 +105,15 @@ def train(
     return seen
 
 
+@pytest.mark.parametrize("worker_threads", [False, True])
 @pytest.mark.parametrize("where", ["gather", "push", "settle", "compute"])
-def test_a_killed_rank_is_named_and_nothing_remains(tmp_path: Path, where: str) -> None:
+def test_a_killed_rank_is_named_and_nothing_remains(
+    tmp_path: Path, where: str, worker_threads: bool
+) -> None:
     flags = Flags(tmp_path)
     sizes = {"width": 1024, "blocks": 2} if where == "push" else {}
     with Ranks(_world) as ranks:
-        ranks.start(train, tmp_path, where, sizes, {})
+        ranks.start(train, tmp_path, where, sizes, {"worker_threads": worker_threads})
         since = flags.wait("there")
         if where != "push":
             time.sleep(0.2)  # by then it waits in the engine, or computes

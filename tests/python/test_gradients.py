@@ -20,6 +20,8 @@ from support.models import (
 from support.ranks import RankPools
 from torch.distributed.fsdp import fully_shard
 
+with_worker_threads = True
+
 # Which rank trains which of 12 samples, by name: the result may not depend on it.
 splits = {
     "even": lambda world: [list(range(rank, 12, world)) for rank in range(world)],

@@ -16,6 +16,8 @@ from support.models import (
 from support.ranks import RankPools
 from torch.distributed.device_mesh import init_device_mesh
 
+with_worker_threads = True
+
 
 def hsdp(rank: int, world: int, mode: str) -> None:
     mesh = init_device_mesh("cpu", (2, world // 2), mesh_dim_names=("replicate", "shard"))

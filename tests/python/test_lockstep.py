@@ -18,6 +18,8 @@ from support.models import (
 from support.ranks import RankPools
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
+with_worker_threads = True
+
 
 def unchanged_loop(rank: int, world: int, kind: str, settings: dict[str, Any]) -> float:
     stock = full_parameters(train(make(kind), rank, world))

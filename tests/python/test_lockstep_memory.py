@@ -111,6 +111,12 @@ def shard_bytes(world: int) -> int:
     return -(-_width // world) * (_width + 1) * 4
 
 
+def outbox_blocks(nodes: int, local_ranks: int, residence: str) -> int:
+    """A round stays inside a wave, which is no wider than a node."""
+    most = 2 * min(_transfers, local_ranks) if residence == "slot-reuse" else nodes - 1
+    return min(nodes - 1, most)
+
+
 def predicted(world: int, local_ranks: int, residence: str) -> int:
     """The table of engine/plan/lockstep_memory.h for fp32 and adopted shards."""
     nodes, s = world // local_ranks, shard_bytes(world)
@@ -119,17 +125,18 @@ def predicted(world: int, local_ranks: int, residence: str) -> int:
     stage = (nodes - 1) * s
     staging = _staging_slots * (local_ranks - 1) * s
     waves = -(-nodes // local_ranks)
-    outbox = nodes - 1 if residence == "in-place" else min(nodes - 1, 2 * _transfers)
+    outbox = outbox_blocks(nodes, local_ranks, residence)
     inbox = min(waves, 2) * local_ranks * s
     spare = 2 * s
     reduce_scatter = staging + 2 * outbox * s + inbox + spare
     return landings + gradients + stage + reduce_scatter
 
 
-@pytest.mark.parametrize(("world", "local_ranks"), [(2, 2), (4, 4), (4, 2)])
+@pytest.mark.parametrize(("world", "local_ranks"), [(2, 2), (4, 4), (4, 2), (4, 1)])
 def test_a_step_needs_no_more_than_predicted(world: int, local_ranks: int) -> None:
     unsharded, left_behind = world * shard_bytes(world), _blocks * shard_bytes(world)
     found: dict[str | None, int] = {}
+    arenas: list[int] = []
     for residence in ("in-place", "slot-reuse", None):
         with Ranks(world) as ranks:  # of their own: the allocator's settings last
             extras = ranks.run(extra_of_a_step, local_ranks, residence)
@@ -138,6 +145,7 @@ def test_a_step_needs_no_more_than_predicted(world: int, local_ranks: int) -> No
         found[residence] = max(extra.peak for extra in extras) + arena - left_behind
         if residence is None:
             continue
+        arenas.append(arena)
         limit = predicted(world, local_ranks, residence)
         print(
             f"{world} ranks, {local_ranks} a node, {residence}: {found[residence] / unsharded:.2f} "
@@ -149,5 +157,10 @@ def test_a_step_needs_no_more_than_predicted(world: int, local_ranks: int) -> No
         output = shard_bytes(world)
         assert max(extra.reducing for extra in extras) <= unsharded + output + _slack_bytes
     print(f"{world} ranks, stock: {found[None] / unsharded:.2f} NS")
+    blocks = [
+        outbox_blocks(world // local_ranks, local_ranks, r) for r in ("in-place", "slot-reuse")
+    ]
+    saved = 2 * (blocks[0] - blocks[1]) * shard_bytes(world)
+    assert arenas[0] - arenas[1] == pytest.approx(saved, abs=1 << 16)  # and whole pages
     if local_ranks == world:
         assert max(found["in-place"], found["slot-reuse"]) < found[None]

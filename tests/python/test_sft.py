@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.ranks import RankPools
+from support.tokenizers import save_word_tokenizer
+from support.traces import check_format
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
@@ -93,7 +95,8 @@ def test_a_packed_sample_sees_nothing_of_its_neighbours() -> None:
 
     def logits(neighbour: torch.Tensor) -> torch.Tensor:
         batch = sft_data.pack([neighbour, kept])
-        row = model(input_ids=batch.inputs, position_ids=batch.positions, bounds=batch.bounds)
+        bounds = tuple(batch["cu_seqlens"].tolist())
+        row = model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], bounds=bounds)
         return row.logits[0, len(neighbour) :]
 
     torch.testing.assert_close(logits(sample(20, seed=2)), logits(sample(33, seed=4)))
@@ -102,14 +105,16 @@ def test_a_packed_sample_sees_nothing_of_its_neighbours() -> None:
 def test_bounds_that_do_not_cover_the_row_are_refused() -> None:
     batch = sft_data.pack([sample(10, seed=1)])
     with pytest.raises(ValueError, match=r"\(0, 9\) do not cover the row's 10 tokens"):
-        tiny_model()(input_ids=batch.inputs, position_ids=batch.positions, bounds=(0, 9))
+        tiny_model()(
+            input_ids=batch["input_ids"], position_ids=batch["position_ids"], bounds=(0, 9)
+        )
 
 
 def test_a_filler_adds_exactly_zero() -> None:
     model, filler = tiny_model(), sft_data.pack([])
     loss = sft_model.loss_sum(model, filler)
     loss.backward()
-    assert filler.tokens == 0
+    assert filler["input_ids"].numel() == 1
     assert loss.item() == 0.0
     assert torch.count_nonzero(gradients(model)) == 0
 
@@ -128,29 +133,61 @@ def test_the_standard_library_has_its_long_tail() -> None:
 
 def test_samples_are_bytes_between_begin_and_end_cut_at_the_cap() -> None:
     samples = sft_data.Samples([b"ab", b"x" * 50], cap=8)
-    assert samples[0].tolist() == [sft_data.BEGIN, 97, 98, sft_data.END]
-    assert samples[1].tolist() == [sft_data.BEGIN] + [ord("x")] * 7
+    assert samples[0].tolist() == [sft_data.BYTES.begin, 97, 98, sft_data.BYTES.end]
+    assert samples[1].tolist() == [sft_data.BYTES.begin] + [ord("x")] * 7
     assert [samples.length(index) for index in range(2)] == [4, 8]
 
 
 def test_texts_come_from_folders_and_json_lines(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"second")
     (tmp_path / "a.txt").write_bytes(b"first")
-    assert sft_data.texts_from(tmp_path) == [b"first", b"second"]
+    assert sft_data.records_from(tmp_path) == [b"first", b"second"]
     lines = tmp_path / "lines.jsonl"
     sft_data.write_json_lines(["é".encode(), b"two\nlines"], lines)
-    assert sft_data.texts_from(lines) == ["é".encode(), b"two\nlines"]
+    assert sft_data.records_from(lines) == ["é".encode(), b"two\nlines"]
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [('{"txt": "a"}', "line 2.*text"), ("nonsense", "line 2"), ('{"text": 5}', "line 2.*int")],
+    [
+        ('{"txt": "a"}', "line 2: no JSON object with `text` or `messages`"),
+        ("[1]", "line 2: no JSON object"),
+        ("nonsense", "line 2: not JSON"),
+        ('{"text": 5}', "line 2: `text` is int"),
+        ('{"messages": [{"role": "user"}]}', "line 2: message 0 has no `content`"),
+        ('{"messages": [{"role": "user", "content": "a"}]}', "line 2: .*nothing to train"),
+    ],
 )
 def test_bad_json_lines_are_named(tmp_path: Path, line: str, words: str) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text('{"text": "fine"}\n' + line + "\n")
     with pytest.raises(ValueError, match=words):
-        sft_data.texts_from(path)
+        sft_data.records_from(path)
+
+
+CONVERSATION = [
+    {"role": "user", "content": "how are you ?"},
+    {"role": "assistant", "content": "fine thanks ."},
+]
+
+
+def test_conversations_are_samples_with_loss_on_the_answers(tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_text(json.dumps({"messages": CONVERSATION}) + '\n{"text": "hello there"}\n')
+    records = sft_data.records_from(path)
+    assert records == [CONVERSATION, b"hello there"]
+    in_bytes = sft_data.Samples(records, CAP)
+    assert [in_bytes.length(index) for index in range(2)] == [45, 13]
+    assert sft_data.pack.targets(in_bytes[0]) == len("fine thanks .") + 1
+    tokenizer = sft_data.load_tokenizer(save_word_tokenizer(tmp_path / "tokenizer"))
+    in_words = sft_data.Samples(records, CAP, tokenizer)
+    assert [in_words.length(index) for index in range(2)] == [12, 3]
+    assert sft_data.pack.targets(in_words[0]) == 4
+    ids = in_words[1]["input_ids"].tolist()
+    assert tokenizer.convert_ids_to_tokens(ids) == ["hello", "there", "</s>"]
+    assert [sft_data.Samples(records, 5, tokenizer).length(index) for index in range(2)] == [5, 3]
+    with pytest.raises(ValueError, match="no such directory"):
+        sft_data.load_tokenizer(tmp_path / "none")
 
 
 def test_the_learning_rate_climbs_then_falls_to_its_floor() -> None:
@@ -270,6 +307,37 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(
     assert both[:7] == begun
     resumed = both[7:]  # from step 6, where the last checkpoint was made
     assert resumed == pytest.approx(whole[6:], rel=tolerance, abs=0.0)
+
+
+def test_conversations_train_with_a_local_tokenizer_and_leave_a_trace(
+    pools: RankPools, tmp_path: Path
+) -> None:
+    path, words = tmp_path / "chat.jsonl", ["hello", "there", "fine", "thanks", "a", "b", "c"]
+    with path.open("w") as lines:
+        for number in range(20):
+            answer = " ".join(words[: 1 + number % 7])
+            turns = [CONVERSATION[0], {"role": "assistant", "content": answer}]
+            print(json.dumps({"messages": turns}), file=lines)
+    options = ["--data", str(path), "--steps", "4"]
+    options += ["--tokenizer", str(save_word_tokenizer(tmp_path / "tokenizer"))]
+    expected = run(pools, "single", "none", tmp_path / "one", *options)
+    ways = (("headrace", "lb-mini"), ("headrace", "lb-mini", "--worker-threads"))
+    for engine, strategy, *more in (*ways, ("stock", "lb-micro")):
+        trace = tmp_path / f"{engine}.json"
+        more += ["--trace", str(trace)]
+        found = run(pools, engine, strategy, tmp_path / "m", *options, *more)
+        assert found == pytest.approx(expected, rel=1e-4)
+        complete = check_format(trace, ranks=2)
+        for rank in range(2):
+            mine = [event["name"] for event in complete if event["pid"] == rank]
+            assert [name for name in mine if name.startswith("step")] == [
+                f"step {number}" for number in range(4)
+            ]
+            assert mine.count("update") == 4
+            assert {"gather", "push"} <= set(mine)
+        assert ("worker" in {event["cat"] for event in complete}) == ("--worker-threads" in more)
+        named = {event["args"].get("group") for event in complete} - {None}
+        assert len(named) == (4 if engine == "headrace" else 0)  # stock's hooks know no names
 
 
 def test_a_local_checkpoint_directory_is_trained_further(

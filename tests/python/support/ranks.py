@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -45,10 +46,13 @@ class Ranks:
     *args).
 
     With `process_group` a gloo group over a file store is initialised before the first function.
+    With `worker_threads` their headrace.attach has worker threads unless told otherwise.
     Functions and arguments must be picklable: functions at the top of a module.
     """
 
-    def __init__(self, world_size: int, *, process_group: bool = True) -> None:
+    def __init__(
+        self, world_size: int, *, process_group: bool = True, worker_threads: bool = False
+    ) -> None:
         self.world_size = world_size
         self._folder = tempfile.mkdtemp(prefix="ranks-")
         self._started = time.monotonic()
@@ -60,7 +64,7 @@ class Ranks:
         for rank in range(world_size):
             ours, theirs = _context.Pipe()
             process = _context.Process(
-                target=_serve, args=(rank, world_size, store, theirs), daemon=True
+                target=_serve, args=(rank, world_size, store, worker_threads, theirs), daemon=True
             )
             process.start()
             theirs.close()
@@ -155,7 +159,8 @@ class Ranks:
 class RankPools:
     """Keeps one set of ranks for each world size, and replaces a set whose last function failed."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker_threads: bool = False) -> None:
+        self.worker_threads = worker_threads
         self._sets: dict[int, Ranks] = {}
 
     def run(
@@ -165,7 +170,7 @@ class RankPools:
         if ranks is None or not ranks.alive:
             if ranks is not None:
                 ranks.close()
-            ranks = self._sets[world_size] = Ranks(world_size)
+            ranks = self._sets[world_size] = Ranks(world_size, worker_threads=self.worker_threads)
         return ranks.run(function, *args, limit=limit)
 
     def close(self) -> None:
@@ -174,10 +179,13 @@ class RankPools:
         self._sets = {}
 
 
-def _serve(rank: int, world_size: int, store: str, pipe: Connection) -> None:
+def _serve(rank: int, world_size: int, store: str, worker_threads: bool, pipe: Connection) -> None:
+    import headrace
     import torch
     import torch.distributed as dist
 
+    if worker_threads:
+        headrace.attach = partial(headrace.attach, worker_threads=True)
     torch.set_num_threads(1)
     if store:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
