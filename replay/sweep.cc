@@ -172,7 +172,7 @@ Result<std::vector<SweepCase>> run_sweep(const SweepConfig& config) {
   const int kinds = config.most_ranks - config.least_ranks + 1;
   std::vector<std::vector<Drawn>> by_ranks(static_cast<std::size_t>(kinds));
   for (int i = 0; i < config.workloads; ++i) {
-    const int kind = i % kinds;
+    const int kind = i % 2 == 0 || kinds == 1 ? 0 : 1 + i / 2 % (kinds - 1);
     HEADRACE_TRY_ASSIGN(Drawn drawn, draw(config.least_ranks + kind, random));
     by_ranks[static_cast<std::size_t>(kind)].push_back(std::move(drawn));
   }
