@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, NoReturn
@@ -27,6 +27,7 @@ from headrace.on_demand import OnDemand
 from headrace.replicas import over_replicas
 from headrace.report import Report, Traffic, timeline
 from headrace.scaling import LossAccount, Outcome, Rule
+from headrace.steps import refused_steps
 
 _exit_priority = 100  # before multiprocessing joins children and tears down its own
 _no_outcome = Outcome(scale=1.0, loss=None, tokens=None, samples=None, flagged=False)
@@ -302,7 +303,8 @@ class Engine:
             if not in_step:
                 self._model.mark_published()
             self._kind, self._account, self._in_step = kind, account, in_step
-            with summing(self._model.fallbacks, account.given is not None):
+            steps = nullcontext() if in_step else refused_steps(self._model)
+            with steps, summing(self._model.fallbacks, account.given is not None):
                 yield
             outcome = self._leave(kind)
         except BaseException as error:
