@@ -80,6 +80,10 @@ Result<PreparedSamples> prepare(std::span<const std::int64_t> lengths,
     return operation_error(
         fmt::format("the world size must be at least 1, not {}", options.world_size));
   }
+  if (options.world_size > k_most_ranks) {
+    return operation_error(
+        fmt::format("the world size must be at most {}, not {}", k_most_ranks, options.world_size));
+  }
   if (options.min_microbatches < 0 || options.min_microbatches > k_most_min_microbatches) {
     return operation_error(fmt::format("min_microbatches must lie between 0 and {}, not {}",
                                        k_most_min_microbatches, options.min_microbatches));
