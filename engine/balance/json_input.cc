@@ -16,7 +16,10 @@ Json parse_json(std::string_view text) {
     return !too_deep;
   };
   Json value = Json::parse(text, keep, /*allow_exceptions=*/false);
-  return too_deep ? Json(Json::value_t::discarded) : value;
+  if (too_deep) {
+    value = Json(Json::value_t::discarded);
+  }
+  return value;
 }
 
 }  // namespace headrace

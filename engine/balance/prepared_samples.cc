@@ -88,6 +88,12 @@ Result<PreparedSamples> prepare(std::span<const std::int64_t> lengths,
     return operation_error(fmt::format("min_microbatches must lie between 0 and {}, not {}",
                                        k_most_min_microbatches, options.min_microbatches));
   }
+  if (std::int64_t{options.world_size} * options.min_microbatches >
+      k_most_min_microbatches_together) {
+    return operation_error(fmt::format(
+        "min_microbatches={} on {} ranks are more than {} microbatches", options.min_microbatches,
+        options.world_size, k_most_min_microbatches_together));
+  }
   if (!options.groups.empty() && options.groups.size() != lengths.size()) {
     return operation_error(fmt::format("there are {} groups for {} lengths; every sample needs one",
                                        options.groups.size(), lengths.size()));

@@ -15,8 +15,9 @@ namespace headrace {
 
 /// Plans are made for no more ranks than this.
 inline constexpr int k_most_ranks = 1 << 20;
-/// More microbatches than this cannot be asked for.
+/// More microbatches than this cannot be asked for, of a rank and of all ranks together.
 inline constexpr int k_most_min_microbatches = 1 << 16;
+inline constexpr std::int64_t k_most_min_microbatches_together = 1 << 22;
 
 /// What a plan is made for, and how hard to try.
 struct BalanceOptions {
