@@ -17,7 +17,7 @@ PROGRAM = os.environ.get("HEADRACE", Path(sys.executable).with_name("headrace"))
 WORKLOADS = ("longalign", "swe-smith", "rollouts")
 STEPS = {1: 12, 2: 10, 4: 8, 8: 5, 16: 3}  # by samples a rank: about as long each
 ON_DEMAND, LOCKSTEP, VERL = "on-demand lb-mini", "lockstep lb-micro", "lockstep verl-native"
-COMMUNICATION = 0.18
+COMMUNICATION = 0.25
 PUBLISHED_PEAK = 1.36
 
 
@@ -80,8 +80,9 @@ def plot(cases: list[dict[str, Any]], picture: str) -> None:
         axis.set_title(workload)
         axis.set_xlabel("samples a rank")
     axes[0].set_ylabel("step time over on-demand's")
-    axes[-1].legend(fontsize="small")
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0.1, 1, 1))
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=len(labels), fontsize="small")
     figure.savefig(picture, metadata={"Date": None})
 
 

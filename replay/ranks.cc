@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "replay/calls.h"
@@ -123,8 +124,9 @@ class RankBody {
       }
       for (std::size_t arm = 0; arm < run_.arms.size(); ++arm) {
         HEADRACE_TRY(meeting.meet());
-        HEADRACE_TRY_ASSIGN(const StepTimes step_times,
-                            run_arm(run_.arms[arm], minibatch, step == 0));
+        HEADRACE_TRY_ASSIGN(
+            const StepTimes step_times,
+            run_arm(run_.arms[arm], minibatch, checked_.insert(run_.arms[arm].way).second));
         if (step >= run_.warm_up) {
           times[arm].push_back({step_times});
         }
@@ -156,6 +158,7 @@ class RankBody {
   std::function<Exchange()> next_exchange_;
   Tensors tensors_;
   std::map<Way, std::unique_ptr<Calls>> calls_;
+  std::set<Way> checked_;
 };
 
 }  // namespace

@@ -38,7 +38,7 @@ struct Run {
 
 /// Runs every arm's minibatches in turn, step by step, on forked ranks over shared memory, so that
 /// what disturbs the machine disturbs all arms alike. All ranks line up before each step. In the
-/// first step of each arm every byte gathered and every sum is checked.
+/// first step of each way every byte gathered and every sum is checked.
 Result<std::vector<ArmTimes>> run_ranks(const Run& run);
 
 /// Of all ranks: tensors and shared memory of every way that the arms use.

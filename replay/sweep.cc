@@ -24,8 +24,8 @@ constexpr ModelShape k_shape{.hidden = 1536,
                              .head_size = 128,
                              .intermediate = 8960,
                              .vocabulary = 16'384};
-constexpr double k_model_mib = 32;
-constexpr double k_least_communication = 0.25;
+constexpr double k_model_mib = 16;
+constexpr double k_least_communication = 0.3;
 constexpr double k_most_communication = 1.2;
 constexpr double k_probed_communication = 0.55;  // at which costs are measured
 constexpr int k_most_samples_log2 = 2;           // of a rank
@@ -116,7 +116,9 @@ Status run_ranks_of(const SweepConfig& config, int ranks, std::vector<Drawn>& al
   HEADRACE_TRY_ASSIGN(
       const Calibration calibration,
       calibrate(run, {Way::lockstep, Way::on_demand},
-                {.many = 3, .compute_ns = std::llround(lockstep_ns / k_probed_communication)}));
+                {.many = 3,
+                 .steps = 5,
+                 .compute_ns = std::llround(lockstep_ns / k_probed_communication)}));
   for (Drawn& drawn : all) {
     SweepCase& described = drawn.described;
     const double scale = ns_a_cost(drawn, lockstep_ns);
@@ -170,7 +172,7 @@ Result<std::vector<SweepCase>> run_sweep(const SweepConfig& config) {
   const int kinds = config.most_ranks - config.least_ranks + 1;
   std::vector<std::vector<Drawn>> by_ranks(static_cast<std::size_t>(kinds));
   for (int i = 0; i < config.workloads; ++i) {
-    const int kind = i % kinds;
+    const int kind = i % 2 == 0 || kinds == 1 ? 0 : 1 + i / 2 % (kinds - 1);
     HEADRACE_TRY_ASSIGN(Drawn drawn, draw(config.least_ranks + kind, random));
     by_ranks[static_cast<std::size_t>(kind)].push_back(std::move(drawn));
   }

@@ -14,10 +14,10 @@ namespace headrace::replay {
 struct SweepConfig {
   int workloads = 100;
   std::uint64_t seed = 0;
-  int repeats = 5;    ///< timed steps of each workload in each mode
-  int warm_up = 1;    ///< steps left out
-  double tie = 0.02;  ///< modes nearer than this are equally right
-  int least_ranks = 2;
+  int repeats = 3;      ///< timed steps of each workload in each mode
+  int warm_up = 1;      ///< steps left out
+  double tie = 0.02;    ///< modes nearer than this are equally right
+  int least_ranks = 2;  ///< of every second workload, the others go through those above
   int most_ranks = 8;
   bench::ProcessLimits limits;
 };

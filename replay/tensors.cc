@@ -89,7 +89,8 @@ bool Tensors::landings_are_right(std::size_t group, std::size_t slot) const {
 bool Tensors::sums_are(float backwards) const {
   for (std::size_t group = 0; group < maps_.size(); ++group) {
     for (std::size_t p = 0; p < maps_[group].parameters(); ++p) {
-      const float* sums = sums_[group].data() + maps_[group].accumulator_offset(p) / sizeof(float);
+      const std::size_t first = maps_[group].accumulator_offset(p) / sizeof(float);
+      const float* sums = &sums_[group][first];
       if (!std::all_of(sums, sums + maps_[group].shard_elements(p, rank_),
                        [&](float sum) { return sum == backwards; })) {
         return false;

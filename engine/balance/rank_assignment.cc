@@ -55,9 +55,12 @@ RankPieces pieces_of(const PackingProblem& problem, const Bins& ranks) {
 
 /// Groups of most pieces first, each to the rank with the fewest pieces, ties by least cost.
 Bins by_count(const Groups& groups, std::size_t ranks) {
-  std::vector<std::size_t> order = falling(groups.costs);
-  std::ranges::stable_sort(order, std::greater<>(),
-                           [&](std::size_t group) { return groups.counts[group]; });
+  std::vector<std::size_t> order(groups.costs.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+    return std::tuple(groups.counts[b], groups.costs[b], a) <
+           std::tuple(groups.counts[a], groups.costs[a], b);
+  });
   using Load = std::tuple<std::size_t, double, std::size_t>;  // pieces, cost, rank
   std::priority_queue<Load, std::vector<Load>, std::greater<>> least;
   for (std::size_t rank = 0; rank < ranks; ++rank) {

@@ -12,6 +12,7 @@ namespace headrace {
 namespace {
 
 constexpr int k_box = 24;
+constexpr int k_half_box = k_box / 2;
 constexpr int k_gap = 16;
 constexpr int k_label = 96;
 
@@ -24,7 +25,7 @@ void node_box(Svg& picture, int x, int y, int node, int nodes, bool bold) {
   picture.box(box_at(x, y),
               fmt::format("fill=\"hsl({},65%,{}%)\" stroke=\"#333\" stroke-width=\"{}\"",
                           360 * node / nodes, bold ? 70 : 88, bold ? 2 : 1));
-  picture.text(x + k_box / 2, y, std::to_string(node), "middle");
+  picture.text(x + k_half_box, y, std::to_string(node), "middle");
 }
 
 void empty_box(Svg& picture, int x, int y) {
@@ -74,7 +75,7 @@ std::string reduce_scatter_svg(const WavePlan& plan, int destination_node) {
     const int left = k_gap + static_cast<int>(at) * grid;
     picture.text(left, head, fmt::format("wave {}", at));
     for (int sub_slice = 0; sub_slice < locals; ++sub_slice) {
-      picture.text(left + k_label + sub_slice * k_box + k_box / 2, head,
+      picture.text(left + k_label + sub_slice * k_box + k_half_box, head,
                    fmt::format("s{}", sub_slice), "middle");
     }
     for (int local = 0; local < locals; ++local) {

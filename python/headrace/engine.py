@@ -210,8 +210,8 @@ class Engine:
 
     def __del__(self) -> None:
         """An engine that is dropped is detached, so that its model stays usable and peers learn of
-        it; a process that ends is dealt with elsewhere."""
-        if not self._attached or sys.is_finalizing() or os.getpid() != self._process:
+        it; a process that ends is dealt with elsewhere, and may have taken `sys` from this one."""
+        if not self._attached or not sys or sys.is_finalizing() or os.getpid() != self._process:
             return
         warnings.warn(
             "an attached engine was dropped, which detaches it: keep it for as long as the model "
