@@ -221,6 +221,7 @@ class Engine:
             stacklevel=2,
         )
         self._kind = None
+        self._session.close()  # weak references may be gone, so nobody can wait for its gathers
         self.detach()
 
     # -- called by FSDP2's replaced functions
@@ -270,6 +271,10 @@ class Engine:
     def backward_ended(self) -> None:
         if self._lockstep is not None:
             self._lockstep.end_reduction()
+
+    def backward_dropped(self) -> None:
+        if self._lockstep is not None:
+            self._lockstep.discard_reduction()
 
     def _lockstep_scale(self, divide_factor: float | None) -> tuple[float, bool]:
         """What the sum over the shard mesh is multiplied by, and whether replicas are averaged."""
