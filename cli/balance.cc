@@ -27,7 +27,6 @@
 namespace headrace::cli {
 namespace {
 
-constexpr std::int64_t k_most_ranks = 1 << 20;
 constexpr std::int64_t k_most_samples = 1 << 30;
 constexpr std::int64_t k_samples_per_rank = 8;
 constexpr const char* k_standard_output = "-";

@@ -95,8 +95,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.engine in LOCKSTEP_ENGINES and options.strategy == "lb-mini":
         parser.error(
-            "--strategy lb-mini gives ranks different microbatch counts: "
-            f"--engine {options.engine} would hang"
+            "--strategy lb-mini gives ranks different microbatch counts, which "
+            f"--engine {options.engine} cannot run: take --strategy lb-micro"
         )
     if options.worker_threads and not options.engine.startswith("headrace"):
         parser.error(f"--worker-threads is Headrace's; --engine {options.engine} has none")

@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 
+#include "balance/json_input.h"
+
 namespace headrace {
 namespace {
 
@@ -25,7 +27,7 @@ Result<CostPoint> point_of(std::string_view tokens, std::string_view cost) {
 }
 
 Result<CostPoint> point_of_json(std::string_view line) {
-  const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json object = parse_json(line);
   if (!object.is_object() || !object.contains(k_tokens) || !object.contains(k_cost)) {
     return operation_error(
         fmt::format("{} is no JSON object with '{}' and '{}'", excerpt(line), k_tokens, k_cost));

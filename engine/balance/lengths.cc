@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "balance/json_input.h"
+
 namespace headrace {
 namespace {
 
@@ -143,7 +145,7 @@ class FieldReader : public nlohmann::json_sax<Json> {
 
 /// Why a line has no length.
 std::string field_problem(std::string_view line, const std::string& field) {
-  const Json value = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const Json value = parse_json(line);
   if (!value.is_object()) {
     return fmt::format("{} is neither a whole number nor an object with the field '{}'",
                        excerpt(line), field);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "balance/json_input.h"
 #include "balance/text_input.h"
 #include "base/checked_math.h"
 
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::size_t k_most_listed = 12;
+constexpr std::int64_t k_most_layers = 1 << 20;  ///< they are counted one by one
 constexpr const char* k_way_out =
     "; give measured points or coefficients as the cost model instead";
 constexpr std::array k_expert_counts = {"num_experts", "num_local_experts", "n_routed_experts"};
@@ -199,7 +201,7 @@ Result<ModelShape> with_experts(const Config& config, ModelShape shape) {
 }  // namespace
 
 Result<ModelShape> shape_from_config(std::string_view json, const std::string& source) {
-  const Json object = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const Json object = parse_json(json);
   if (!object.is_object()) {
     return operation_error(fmt::format("{}: a model's configuration is one JSON object, not {}",
                                        source, json.empty() ? "nothing" : excerpt(trimmed(json))));
@@ -211,6 +213,10 @@ Result<ModelShape> shape_from_config(std::string_view json, const std::string& s
   ModelShape shape;
   HEADRACE_TRY_ASSIGN(shape.hidden, whole(config, "hidden_size", 1));
   HEADRACE_TRY_ASSIGN(shape.layers, whole(config, "num_hidden_layers", 1));
+  if (shape.layers > k_most_layers) {
+    return config.error(fmt::format("the field 'num_hidden_layers' is {}; {} is the most",
+                                    shape.layers, k_most_layers));
+  }
   HEADRACE_TRY_ASSIGN(shape.heads, whole(config, "num_attention_heads", 1));
   HEADRACE_TRY_ASSIGN(shape.kv_heads, whole_or(config, "num_key_value_heads", 1, shape.heads));
   HEADRACE_TRY(check_attention(config));

@@ -13,14 +13,21 @@ namespace {
 constexpr std::array k_policies = {Oversize::error, Oversize::truncate, Oversize::drop,
                                    Oversize::split};
 
-void split(Pieces& result, std::size_t sample, std::int64_t length, std::int64_t longest) {
+Status split(Pieces& result, std::size_t sample, std::int64_t length, std::int64_t longest) {
   const std::int64_t count = ceil_div(length, longest);
+  if (count > k_most_split_pieces - static_cast<std::int64_t>(result.pieces.size())) {
+    return operation_error(
+        fmt::format("splitting samples into pieces of at most {} tokens makes more than {} pieces; "
+                    "raise the cap",
+                    longest, k_most_split_pieces));
+  }
   std::int64_t begin = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t tokens = length / count + (i < length % count ? 1 : 0);
     result.pieces.push_back({.sample = sample, .begin = begin, .tokens = tokens});
     begin += tokens;
   }
+  return {};
 }
 
 }  // namespace
@@ -104,7 +111,7 @@ Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int6
         result.tokens_lost += length;
         break;
       case Oversize::split:
-        split(result, i, length, longest);
+        HEADRACE_TRY(split(result, i, length, longest));
         break;
     }
   }

@@ -33,6 +33,9 @@ enum class Oversize : std::uint8_t {
 const char* to_string(Oversize policy);
 Result<Oversize> parse_oversize(std::string_view name);
 
+/// Splitting makes no more pieces than this: a cap far below the lengths is a mistake.
+inline constexpr std::int64_t k_most_split_pieces = 1 << 24;
+
 /// What is to be packed, in the order of the samples.
 struct Pieces {
   std::vector<Piece> pieces;
@@ -46,7 +49,8 @@ struct Pieces {
 /// Samples of `lengths` tokens under a hard cap of tokens, each length counted as rounded up to a
 /// multiple of `alignment`. Errors: no samples, a cap or alignment below 1, an alignment above the
 /// cap, a length below 1 (names the index), a sample over the cap under Oversize::error (names
-/// index, length and cap), nothing left.
+/// index, length and cap), nothing left, more than
+/// k_most_split_pieces under Oversize::split.
 /// Where `labels` are given, one a sample, errors name those instead of indices.
 Result<Pieces> pieces_under_cap(std::span<const std::int64_t> lengths, std::int64_t cap,
                                 std::int64_t alignment, Oversize policy,

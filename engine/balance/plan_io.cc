@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "balance/json_input.h"
+
 namespace headrace {
 namespace {
 
@@ -126,7 +128,7 @@ std::string to_json(const BalancePlan& plan) {
 }
 
 Result<BalancePlan> plan_from_json(std::string_view text) {
-  const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json object = parse_json(text);
   if (object.is_discarded()) {
     return operation_error("a plan must be one JSON object; this text is not JSON");
   }

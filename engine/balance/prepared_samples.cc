@@ -80,9 +80,19 @@ Result<PreparedSamples> prepare(std::span<const std::int64_t> lengths,
     return operation_error(
         fmt::format("the world size must be at least 1, not {}", options.world_size));
   }
+  if (options.world_size > k_most_ranks) {
+    return operation_error(
+        fmt::format("the world size must be at most {}, not {}", k_most_ranks, options.world_size));
+  }
   if (options.min_microbatches < 0 || options.min_microbatches > k_most_min_microbatches) {
     return operation_error(fmt::format("min_microbatches must lie between 0 and {}, not {}",
                                        k_most_min_microbatches, options.min_microbatches));
+  }
+  if (std::int64_t{options.world_size} * options.min_microbatches >
+      k_most_min_microbatches_together) {
+    return operation_error(fmt::format(
+        "min_microbatches={} on {} ranks are more than {} microbatches", options.min_microbatches,
+        options.world_size, k_most_min_microbatches_together));
   }
   if (!options.groups.empty() && options.groups.size() != lengths.size()) {
     return operation_error(fmt::format("there are {} groups for {} lengths; every sample needs one",

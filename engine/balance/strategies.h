@@ -13,12 +13,15 @@
 
 namespace headrace {
 
-/// More microbatches than this cannot be asked for.
+/// Plans are made for no more ranks than this.
+inline constexpr int k_most_ranks = 1 << 20;
+/// More microbatches than this cannot be asked for, of a rank and of all ranks together.
 inline constexpr int k_most_min_microbatches = 1 << 16;
+inline constexpr std::int64_t k_most_min_microbatches_together = 1 << 22;
 
 /// What a plan is made for, and how hard to try.
 struct BalanceOptions {
-  int world_size = 1;
+  int world_size = 1;    ///< at most k_most_ranks
   std::int64_t cap = 0;  ///< most tokens of a microbatch; hard
   Strategy strategy = Strategy::lb_mini;
   CostModel cost;
@@ -46,7 +49,8 @@ struct BalanceOptions {
 
 /// Plans one minibatch of samples with these lengths. A pure function: the same input gives the
 /// same plan on every rank and platform, ties broken by index. Every sample that the oversize
-/// policy keeps is in the plan exactly once. Errors as pieces_under_cap; a world size below 1;
+/// policy keeps is in the plan exactly once. Errors as pieces_under_cap; a world size
+/// out of range;
 /// groups that are not one a sample; groups that prevent equal_samples; min_microbatches out of
 /// range.
 Result<BalancePlan> plan_minibatch(std::span<const std::int64_t> lengths,

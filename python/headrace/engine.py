@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from multiprocessing.util import Finalize
 from types import ModuleType
 from typing import Any, NoReturn
@@ -27,6 +27,7 @@ from headrace.on_demand import OnDemand
 from headrace.replicas import over_replicas
 from headrace.report import Report, Traffic, timeline
 from headrace.scaling import LossAccount, Outcome, Rule
+from headrace.steps import refused_steps
 
 _exit_priority = 100  # before multiprocessing joins children and tears down its own
 _no_outcome = Outcome(scale=1.0, loss=None, tokens=None, samples=None, flagged=False)
@@ -210,8 +211,8 @@ class Engine:
 
     def __del__(self) -> None:
         """An engine that is dropped is detached, so that its model stays usable and peers learn of
-        it; a process that ends is dealt with elsewhere."""
-        if not self._attached or sys.is_finalizing() or os.getpid() != self._process:
+        it; a process that ends is dealt with elsewhere, and may have taken `sys` from this one."""
+        if not self._attached or not sys or sys.is_finalizing() or os.getpid() != self._process:
             return
         warnings.warn(
             "an attached engine was dropped, which detaches it: keep it for as long as the model "
@@ -220,6 +221,7 @@ class Engine:
             stacklevel=2,
         )
         self._kind = None
+        self._session.close()  # weak references may be gone, so nobody can wait for its gathers
         self.detach()
 
     # -- called by FSDP2's replaced functions
@@ -270,6 +272,10 @@ class Engine:
         if self._lockstep is not None:
             self._lockstep.end_reduction()
 
+    def backward_dropped(self) -> None:
+        if self._lockstep is not None:
+            self._lockstep.discard_reduction()
+
     def _lockstep_scale(self, divide_factor: float | None) -> tuple[float, bool]:
         """What the sum over the shard mesh is multiplied by, and whether replicas are averaged."""
         if self._own_backward:
@@ -302,7 +308,8 @@ class Engine:
             if not in_step:
                 self._model.mark_published()
             self._kind, self._account, self._in_step = kind, account, in_step
-            with summing(self._model.fallbacks, account.given is not None):
+            steps = nullcontext() if in_step else refused_steps(self._model)
+            with steps, summing(self._model.fallbacks, account.given is not None):
                 yield
             outcome = self._leave(kind)
         except BaseException as error:

@@ -1,11 +1,13 @@
 """Lockstep traffic of one attached model: every rank in every collective, layer by layer."""
 
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 
 from headrace._engine import GradientSource, Session, ShardSource
+from headrace.errors import HeadraceError
 from headrace.fsdp2 import landings, reduction
 from headrace.fsdp2.gradients import dense
 from headrace.fsdp2.residence import Residence, same_dtype
@@ -138,6 +140,13 @@ class Lockstep:
         return reduction.finish(
             ending.params, ending.offsets, ending.packed, ending.request, ending.average_replicas
         )
+
+    def discard_reduction(self) -> None:
+        """Returns once what is under way, if anything, has ended and come to nothing."""
+        if self._under_way is not None:
+            with suppress(HeadraceError):  # the next call tells
+                self._session.wait_pushed(self._under_way.ticket)
+            self.drop_reduction()
 
     def drop_reduction(self) -> None:
         """The session has ended: what was under way comes to nothing."""

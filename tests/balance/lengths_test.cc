@@ -84,6 +84,14 @@ TEST(Lengths, of_a_wrong_json_line_say_what_is_there) {
   EXPECT_THAT(message("{\"input_ids\": []}", "input_ids"), HasSubstr("0 is no length"));
 }
 
+// Written out for the message, such a value would overflow the stack.
+TEST(Lengths, of_json_that_nests_without_end_are_refused) {
+  constexpr std::size_t k_depth = 1'000'000;
+  const std::string deep = std::string(k_depth, '[') + std::string(k_depth, ']');
+  EXPECT_THAT(message("{\"length\": {\"a\": " + deep + "}}"), HasSubstr("line 1"));
+  EXPECT_EQ(*lengths("{\"text\": " + deep + ", \"length\": 5}"), std::vector<std::int64_t>{5});
+}
+
 TEST(Lengths, of_a_missing_column_list_those_there_are) {
   EXPECT_THAT(message("id,tokens\na,1\n"),
               AllOf(HasSubstr("line 1"), HasSubstr("no column 'length'"),

@@ -173,6 +173,16 @@ TEST(ModelConfig, attention_that_is_not_quadratic_is_refused) {
               HasSubstr("'linear_attention'"));
 }
 
+TEST(ModelConfig, sizes_beyond_reason_are_refused_at_once) {
+  EXPECT_THAT(message(with(mixture(), "num_hidden_layers", std::int64_t{1} << 62)),
+              HasSubstr("'num_hidden_layers' is 4611686018427387904; 1048576 is the most"));
+  Json deep = 0;
+  for (int level = 0; level < 1000; ++level) {
+    deep = Json::array({deep});
+  }
+  EXPECT_THAT(message(with(dense(), "layer_types", deep)), HasSubstr("is one JSON object"));
+}
+
 TEST(ModelConfig, is_read_from_a_file_or_its_folder) {
   const std::filesystem::path folder =
       std::filesystem::path(::testing::TempDir()) / "headrace_model_config";

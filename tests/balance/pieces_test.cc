@@ -101,6 +101,13 @@ TEST(Pieces, total_that_does_not_fit_63_bits_is_an_error) {
   EXPECT_TRUE(pieces_under_cap(Lengths{k_most}, k_most, 1, Oversize::error));
 }
 
+TEST(Pieces, splitting_into_no_end_of_pieces_is_an_error) {
+  constexpr std::int64_t k_long = std::int64_t{1} << 62;
+  EXPECT_THAT(pieces_under_cap(Lengths{k_long}, 1, 1, Oversize::split).error().message,
+              HasSubstr("at most 1 tokens makes more than 16777216 pieces"));
+  EXPECT_EQ(pieces_under_cap(Lengths{k_long}, k_long / 4, 1, Oversize::split)->pieces.size(), 4U);
+}
+
 TEST(Pieces, policies_have_the_names_that_users_write) {
   for (const Oversize policy :
        {Oversize::error, Oversize::truncate, Oversize::drop, Oversize::split}) {

@@ -257,5 +257,16 @@ TEST(PlanSpeed, of_256_samples_on_8_ranks_is_under_a_millisecond) {
   }
 }
 
+TEST(Strategies, more_ranks_than_there_can_be_are_refused) {
+  const std::vector<std::int64_t> lengths = {5};
+  const auto said =
+      plan_minibatch(lengths, balance_test::options(Strategy::none, k_most_ranks + 1, 8));
+  EXPECT_THAT(said.error().message, HasSubstr("at most 1048576, not 1048577"));
+  BalanceOptions options = balance_test::options(Strategy::none, 1000, 8);
+  options.min_microbatches = k_most_min_microbatches;
+  EXPECT_THAT(plan_minibatch(lengths, options).error().message,
+              HasSubstr("min_microbatches=65536 on 1000 ranks are more than 4194304"));
+}
+
 }  // namespace
 }  // namespace headrace

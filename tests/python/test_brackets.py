@@ -228,29 +228,60 @@ def test_an_unsharded_gradient_left_over_says_what_to_do(pools: RankPools) -> No
         assert "set_requires_gradient_sync(True)" in text
 
 
-def step_inside(rank: int, world: int) -> tuple[str, str, int]:
+def change_inside(rank: int, world: int, how: str) -> tuple[str, str, int]:
     model = shard(decoder())
     engine = headrace.attach(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def change() -> None:
+        if how == "write":
+            with torch.no_grad():
+                next(model.parameters()).add_(1.0)
+            return
+        if how == "step with gradients":
+            for param in model.parameters():
+                param.grad = torch.ones_like(param)
+        optimizer.step()
 
     def minibatch() -> None:
         with engine.minibatch(tokens=total):
             engine.backward(loss_sum(model, data[0]))
             if rank == 1:
-                for param in model.parameters():
-                    param.grad = torch.ones_like(param)
-                optimizer.step()
+                change()
 
     found = caught(minibatch)
     engine.detach()
     return found
 
 
-def test_an_optimizer_step_inside_a_bracket_names_the_parameter(pools: RankPools) -> None:
-    theirs, own = pools.run(2, step_inside)
+# A step without gradients changes nothing: a loop would train nothing, and nobody would know.
+@pytest.mark.parametrize("how", ["step with gradients", "step without gradients", "write"])
+def test_a_change_inside_a_bracket_names_the_parameter(pools: RankPools, how: str) -> None:
+    theirs, own = pools.run(2, change_inside, how)
     assert own[0] == "OperationError"
-    assert "embed.weight" in own[1] and "optimizer.step()" in own[1]
+    assert "parameter 'scale'" in own[1] and "optimizer.step()" in own[1]
     assert theirs[0] == "PeerError" and theirs[2] == 1 and "optimizer.step()" in theirs[1]
+
+
+def test_steps_outside_a_bracket_and_of_other_models_inside_go_on(pools: RankPools) -> None:
+    assert pools.run(2, steps_elsewhere) == [True, True]
+
+
+def steps_elsewhere(rank: int, world: int) -> bool:
+    model = shard(decoder())
+    engine = headrace.attach(model)
+    other = torch.nn.Linear(2, 2)
+    other.weight.grad = torch.ones_like(other.weight)
+    before = other.weight.detach().clone()
+    with engine.minibatch(tokens=total):
+        torch.optim.SGD(other.parameters(), lr=0.1).step()
+        for ids in data[rank::world]:
+            engine.backward(loss_sum(model, ids))
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    with engine.evaluation(), torch.no_grad():
+        model(data[0])
+    engine.detach()
+    return not torch.equal(other.weight, before)
 
 
 # -- failures

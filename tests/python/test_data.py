@@ -347,6 +347,18 @@ def test_errors_name_the_dataset_index():
 @pytest.mark.parametrize(
     ("options", "named"),
     [
+        ({"sample_per_minibatch": 3}, "unknown option sample_per_minibatch: .* least_gain"),
+        ({"cost": "7B"}, r"cost='7B': give a CostModel"),
+    ],
+)
+def test_a_wrong_option_is_refused_at_once(options, named):
+    with pytest.raises(TypeError, match=named):
+        minibatches([[0]], 2, 8, rank=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
         ({"rank": 2}, "rank 2 does not lie in a world of 2"),
         ({"rank": -1}, "rank -1"),
         ({}, "which of the 2 ranks"),

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from headrace.data import MinibatchSampler, PackedCollator, minibatches
 from headrace.errors import OperationError
 from support.datasets import seen, tokens_of
@@ -42,6 +43,22 @@ def test_every_rank_trains_what_minibatches_gives_it(strategy):
         assert seen(source.minibatches(drawn)) + seen(source.minibatches(drawn)) == seen(
             expected
         ) + seen(expected)
+
+
+def test_lengths_may_be_an_array():
+    source = MinibatchSampler(
+        torch.tensor(lengths), 3, 64, rank=1, samples_per_minibatch=16, seed=5, drop_last=True
+    )
+    seen(source.minibatches(loader(source)))
+    assert json.loads(json.dumps(source.state_dict()))["tail_samples"] == 70 % 16
+
+
+@pytest.mark.parametrize("count", [69, 71])
+def test_groups_must_be_one_a_sample(count):
+    with pytest.raises(ValueError, match=f"{count} groups for 70 samples"):
+        sampler(groups=[0] * count)
+    with pytest.raises(ValueError, match=f"{count} groups for 70 samples"):
+        minibatches(dataset, 3, 64, rank=1, groups=[0] * count)
 
 
 def test_it_is_a_plain_batch_sampler_too():

@@ -177,6 +177,8 @@ def test_what_cannot_be_trained_is_refused():
     source = stream()
     with pytest.raises(ValueError, match="batch_size=None"):
         list(source.minibatches(DataLoader(samples, batch_size=None)))
+    with pytest.raises(ValueError, match="batch_size=None"):
+        list(source.minibatches(DataLoader(source)))
     source.load_state_dict(stream().state_dict() | {"step": 9})
     with pytest.raises(RuntimeError, match="ended before step 9"):
         list(source.minibatches())

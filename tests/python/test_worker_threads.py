@@ -2,6 +2,8 @@
 time, and how much of it was hidden. That everything else holds too, the modules that say
 `with_worker_threads` test."""
 
+import gc
+import sys
 from typing import Any
 
 import headrace
@@ -106,6 +108,33 @@ def test_gradients_are_there_and_add_up_after_every_backward(pools: RankPools, m
     pools.run(2, gradients_there, mode)
 
 
+class Trainer:
+    """In a cycle with itself, as trainers are: collected, not counted down."""
+
+    def __init__(self, engine: headrace.Engine) -> None:
+        self.engine, self.itself = engine, self
+
+
+def collected(rank: int, world: int) -> list[str]:
+    errors: list[str] = []
+    model = shard(decoder())
+    trainer = Trainer(headrace.attach(model, mode="lockstep", worker_threads=True))
+    loss_sum(model, data[rank]).backward()
+    model.blocks[1].unshard(async_op=True)
+    sys.unraisablehook = lambda raised: errors.append(repr(raised.exc_value))
+    with pytest.warns(ResourceWarning, match="dropped"):
+        del trainer
+        gc.collect()
+    model.zero_grad()
+    loss_sum(model, data[rank]).backward()  # stock
+    assert all(param.grad is not None for param in model.parameters())
+    return errors
+
+
+def test_an_engine_that_is_collected_ends_its_gathers(pools: RankPools) -> None:
+    assert pools.run(2, collected) == [[], []]
+
+
 class Interrupted(Exception):
     pass
 
@@ -128,6 +157,33 @@ def raising(rank: int, world: int, mode: str) -> None:
     model.zero_grad()
     loss_sum(model, data[rank]).backward()  # stock
     assert all(param.grad is not None for param in model.parameters())
+
+
+def reset_after_raising(rank: int, world: int, residence: str) -> None:
+    """FSDP2's own way on after an exception. Nothing is left of groups that had begun to reduce;
+    what the root has accumulated FSDP2 itself keeps."""
+
+    def stop(_: torch.Tensor) -> None:
+        raise Interrupted
+
+    model = shard(decoder())
+    engine = headrace.attach(model, mode="lockstep", worker_threads=True, residence=residence)
+    loss_sum(model, data[rank]).backward()
+    expected = full_gradients(model)
+    with pytest.raises(Interrupted):
+        half_way(model, data[rank], stop)
+    model.reset_iter_state()
+    model.zero_grad()
+    loss_sum(model, data[rank]).backward()
+    after = full_gradients(model)
+    blocks = [name for name in expected if name.startswith("blocks.")]
+    assert_equal({n: after[n] for n in blocks}, {n: expected[n] for n in blocks})
+    engine.detach()
+
+
+@pytest.mark.parametrize("residence", ["in-place", "slot-reuse"])
+def test_a_failed_backward_leaves_no_gradient_behind(pools: RankPools, residence: str) -> None:
+    pools.run(2, reset_after_raising, residence)
 
 
 def half_way(model: nn.Module, ids: torch.Tensor, stop: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from headrace._engine import CostModel, Permutation, Plan, plan
 
 _default_samples_per_rank = 8
+_plan_options = ("least_gain", "equal_samples", "min_microbatches")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class Dealing:
             )
         if not 0 <= self.rank < self.world_size:
             raise ValueError(f"rank {self.rank} does not lie in a world of {self.world_size} ranks")
+        unknown = sorted(set(self.options) - set(_plan_options))
+        if unknown:
+            raise TypeError(
+                f"unknown option {', '.join(unknown)}: beside those of the signature there are "
+                f"{', '.join(_plan_options)}"
+            )
+        if self.cost is not None and not isinstance(self.cost, CostModel):
+            raise TypeError(f"cost={self.cost!r}: give a CostModel, such as CostModel.parse('7B')")
 
     @classmethod
     def of(
@@ -48,6 +57,11 @@ class Dealing:
         if rank is None:
             rank = rank_of_this_process(world_size)
         return cls(world_size, max_tokens, strategy, samples_per_minibatch, rank, **others)
+
+    def check_groups(self, samples: int) -> None:
+        """That each of the dataset's samples has one, if there are any."""
+        if self.groups is not None and len(self.groups) != samples:
+            raise ValueError(f"there are {len(self.groups)} groups for {samples} samples")
 
     def plan(self, lengths: Sequence[int], indices: Sequence[int]) -> Plan:
         """Of one minibatch; `indices` are its samples' in the dataset, which errors name."""

@@ -148,5 +148,6 @@ def minibatches(
         groups=groups,
         options=options,
     )
+    dealing.check_groups(len(dataset))
     order = Order(len(dataset), dealing.samples_per_minibatch, seed, shuffle, drop_last)
     return Minibatches(dataset, dealing, order, length, weight, cut or slice_of)

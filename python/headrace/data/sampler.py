@@ -73,6 +73,7 @@ class MinibatchSampler(Place):
             groups=groups,
             options=options,
         )
+        dealing.check_groups(len(lengths))
         order = Order(len(lengths), dealing.samples_per_minibatch, seed, shuffle, drop_last)
         super().__init__(order.facts, order.steps)
         self.world_size = dealing.world_size
@@ -108,7 +109,7 @@ class MinibatchSampler(Place):
             self.lost.add_oversize(minibatch.plan, self._dealing.oversize)
             last = self.step + 1 == self.steps
             if last and (tail := self._order.tail(epoch)):
-                self.lost.add_tail(len(tail), sum(self._lengths[index] for index in tail))
+                self.lost.add_tail(len(tail), sum(self._lengths_of(tail)))
             self._advance(last)
             yield minibatch
             draw.take_rest()
@@ -123,12 +124,14 @@ class MinibatchSampler(Place):
     def make(self, epoch: int, step: int, batches: Iterable[Any] = ()) -> Minibatch:
         """The minibatch at any place; of `batches`, its microbatches' values."""
         indices = self._order.indices(epoch, step)
-        lengths = [operator.index(self._lengths[index]) for index in indices]
-        plan = self._dealing.plan(lengths, indices)
+        plan = self._dealing.plan(self._lengths_of(indices), indices)
         tokens: float = plan.tokens
         if self._weights is not None:
             tokens = sum(self._weights[indices[piece.sample]] for piece in pieces_of(plan))
         return Minibatch(plan, self.rank, epoch, step, indices, tokens, batches, _no_stand_in)
+
+    def _lengths_of(self, indices: Iterable[int]) -> list[int]:
+        return [operator.index(self._lengths[index]) for index in indices]
 
 
 def _no_stand_in() -> Any:

@@ -86,6 +86,10 @@ class MinibatchStream(IterableDataset, Place):
     def minibatches(self, loader: Iterable["_Part"] | None = None) -> Iterator[Minibatch]:
         """Minibatches to the end of the epoch; the next call starts the next epoch. `loader` draws
         from this stream; without one they are made in this process."""
+        if getattr(loader, "batch_size", None) is not None:
+            raise ValueError(
+                "the loader makes batches of minibatches: DataLoader(stream, batch_size=None)"
+            )
         self._start.copy_(torch.tensor([self.epoch, self.step]))
         epoch, ended = self.epoch, False
         for part in self if loader is None else loader:

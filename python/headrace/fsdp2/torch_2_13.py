@@ -1,10 +1,10 @@
 """What headrace replaces in FSDP2 of torch 2.13, process-wide, for attached parameter groups only.
 
 Replaced: FSDPParamGroup.unshard and wait_for_unshard (the all-gather), the name foreach_reduce in
-_fsdp_param_group (the reduce-scatter), and FSDPState._root_post_backward_final_callback, which
-ends a backward, so that no reduction outlives it. FSDP2's own hooks, storage, prefetch decisions
-and gradient accumulation stay in place. A group that is not attached takes the stock path
-untouched.
+_fsdp_param_group (the reduce-scatter), and what ends a backward, so that no reduction outlives it:
+FSDPState._root_post_backward_final_callback, and _reset_iter_state after an exception. FSDP2's own
+hooks, storage, prefetch decisions and gradient accumulation stay in place. A group that is not
+attached takes the stock path untouched.
 """
 
 import weakref
@@ -62,6 +62,9 @@ class Traffic(Protocol):
 
     def backward_ended(self) -> None:
         """Every `.grad` must be there."""
+
+    def backward_dropped(self) -> None:
+        """What a reduction under way would come to must be discarded."""
 
 
 class _Place(NamedTuple):
@@ -139,11 +142,13 @@ def _install() -> None:
         wait_for_unshard=FSDPParamGroup.wait_for_unshard,
         foreach_reduce=_fsdp_param_group.foreach_reduce,
         final_callback=FSDPState._root_post_backward_final_callback,
+        reset_iter_state=FSDPState._reset_iter_state,
     )
     FSDPParamGroup.unshard = _unshard
     FSDPParamGroup.wait_for_unshard = _wait_for_unshard
     _fsdp_param_group.foreach_reduce = _foreach_reduce
     FSDPState._root_post_backward_final_callback = _final_callback
+    FSDPState._reset_iter_state = _reset_iter_state
 
 
 def _uninstall() -> None:
@@ -153,6 +158,7 @@ def _uninstall() -> None:
     FSDPParamGroup.wait_for_unshard = _stock["wait_for_unshard"]
     _fsdp_param_group.foreach_reduce = _stock["foreach_reduce"]
     FSDPState._root_post_backward_final_callback = _stock["final_callback"]
+    FSDPState._reset_iter_state = _stock["reset_iter_state"]
     _stock.clear()
 
 
@@ -165,7 +171,9 @@ class _Gather(dist.distributed_c10d.Work):
         self._place = place
 
     def wait(self, *_: Any) -> bool:
-        self._place.traffic().drop_gather(self._place.group)
+        traffic = self._place.traffic()
+        if traffic is not None:  # else it is being collected, and has ended all gathers
+            traffic.drop_gather(self._place.group)
         landings.free(self._group)
         return True
 
@@ -277,10 +285,21 @@ def _foreach_reduce(
 
 def _final_callback(self: FSDPState) -> None:
     _stock["final_callback"](self)
+    for traffic in _traffics(self):
+        traffic.backward_ended()
+
+
+def _reset_iter_state(self: FSDPState) -> None:
+    for traffic in _traffics(self):
+        traffic.backward_dropped()
+    _stock["reset_iter_state"](self)
+
+
+def _traffics(root: FSDPState) -> set[Traffic]:
     places = [
         _places.get(group)
-        for state in self._state_ctx.all_states
+        for state in root._state_ctx.all_states
         for group in state._fsdp_param_groups
     ]
-    for traffic in {place.traffic for place in places if place is not None}:
-        traffic().backward_ended()
+    found = {place.traffic() for place in places if place is not None}
+    return {traffic for traffic in found if traffic is not None}
