@@ -38,7 +38,7 @@ Result<std::unique_ptr<Session>> connect(const RankPlan& plan, Accumulation accu
 
 Result<std::unique_ptr<Session>> connect_lockstep(const RankPlan& plan) {
   SessionConfig config;
-  config.mode = Mode::lockstep;
+  config.mode = SessionMode::lockstep;
   config.lockstep.adopted = {true};
   config.lockstep.reduce_scatter = plan.reduce_scatter;
   return connect(plan, config);

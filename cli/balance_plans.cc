@@ -38,7 +38,7 @@ PlannedMinibatch part_of_batch(BalancePlan plan, const std::vector<std::int64_t>
   std::vector<std::size_t> own = plan.oversize;
   for (const auto& microbatches : plan.ranks) {
     for (const Microbatch& microbatch : microbatches) {
-      for (const Piece& piece : microbatch.pieces) {
+      for (const SamplePiece& piece : microbatch.pieces) {
         own.push_back(piece.sample);
       }
     }
@@ -51,7 +51,7 @@ PlannedMinibatch part_of_batch(BalancePlan plan, const std::vector<std::int64_t>
   std::ranges::for_each(plan.oversize, renumber);
   for (auto& microbatches : plan.ranks) {
     for (Microbatch& microbatch : microbatches) {
-      for (Piece& piece : microbatch.pieces) {
+      for (SamplePiece& piece : microbatch.pieces) {
         renumber(piece.sample);
       }
     }
@@ -121,7 +121,7 @@ Totals totals(const std::vector<PlannedMinibatch>& plans, std::int64_t alignment
       for (const Microbatch& microbatch : microbatches) {
         result.microbatches += microbatch.filler() ? 0 : 1;
         result.fillers += microbatch.filler() ? 1 : 0;
-        for (const Piece& piece : microbatch.pieces) {
+        for (const SamplePiece& piece : microbatch.pieces) {
           aligned += static_cast<double>(ceil_div(piece.tokens, alignment) * alignment);
         }
       }

@@ -132,7 +132,7 @@ class LockstepCalls final : public SessionCalls {
   Status collect() override { return {}; }
 };
 
-Result<std::unique_ptr<Session>> connect(const CallsConfig& config, Mode mode) {
+Result<std::unique_ptr<Session>> connect(const CallsConfig& config, SessionMode mode) {
   SessionConfig session;
   session.rank = config.rank;
   session.world_size = config.world_size;
@@ -146,12 +146,12 @@ Result<std::unique_ptr<Session>> connect(const CallsConfig& config, Mode mode) {
 }  // namespace
 
 Result<std::unique_ptr<Calls>> make_on_demand_calls(const CallsConfig& config, Tensors& tensors) {
-  HEADRACE_TRY_ASSIGN(auto session, connect(config, Mode::on_demand));
+  HEADRACE_TRY_ASSIGN(auto session, connect(config, SessionMode::on_demand));
   return std::unique_ptr<Calls>(std::make_unique<OnDemandCalls>(tensors, std::move(session)));
 }
 
 Result<std::unique_ptr<Calls>> make_lockstep_calls(const CallsConfig& config, Tensors& tensors) {
-  HEADRACE_TRY_ASSIGN(auto session, connect(config, Mode::lockstep));
+  HEADRACE_TRY_ASSIGN(auto session, connect(config, SessionMode::lockstep));
   return std::unique_ptr<Calls>(std::make_unique<LockstepCalls>(tensors, std::move(session)));
 }
 

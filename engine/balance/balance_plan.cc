@@ -88,7 +88,7 @@ std::uint64_t BalancePlan::digest(std::span<const std::int64_t> keys) const {
     digest.add_word(microbatches.size());
     for (const Microbatch& microbatch : microbatches) {
       digest.add_word(microbatch.pieces.size());
-      for (const Piece& piece : microbatch.pieces) {
+      for (const SamplePiece& piece : microbatch.pieces) {
         digest.add_word(piece.sample)
             .add_word(static_cast<std::uint64_t>(piece.begin))
             .add_word(static_cast<std::uint64_t>(piece.tokens));

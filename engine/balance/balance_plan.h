@@ -41,7 +41,7 @@ inline constexpr double k_least_gain = 0.02;
 /// What one rank trains in one forward and backward. Without pieces it is a filler: it keeps a rank
 /// in step in lockstep, counts with weight zero, and trains on nothing.
 struct Microbatch {
-  std::vector<Piece> pieces;
+  std::vector<SamplePiece> pieces;
   std::int64_t tokens = 0;
   double cost = 0.0;
 

@@ -18,8 +18,8 @@ constexpr std::size_t k_peaks = 3;
 
 }  // namespace
 
-/// Piece `give` of bin `from` against piece `take` of bin `to` (or nothing), and the change of the
-/// makespan.
+/// Piece `give` of bin `from` against piece `take` of bin `to` (or nothing), and the change
+/// of the makespan.
 struct LockstepSteps::Trial {
   std::size_t from = 0;
   std::size_t give = 0;

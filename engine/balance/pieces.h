@@ -13,12 +13,12 @@ namespace headrace {
 
 /// Tokens [begin, begin + tokens) of a sample. Normally all of it; less where a sample longer than
 /// the cap was truncated or split.
-struct Piece {
+struct SamplePiece {
   std::size_t sample = 0;
   std::int64_t begin = 0;
   std::int64_t tokens = 0;
 
-  bool operator==(const Piece&) const = default;
+  bool operator==(const SamplePiece&) const = default;
 };
 
 /// What to do with a sample longer than the cap.
@@ -38,7 +38,7 @@ inline constexpr std::int64_t k_most_split_pieces = 1 << 24;
 
 /// What is to be packed, in the order of the samples.
 struct Pieces {
-  std::vector<Piece> pieces;
+  std::vector<SamplePiece> pieces;
   std::vector<std::size_t> oversize;  ///< samples that the policy changed, ascending
   std::int64_t tokens = 0;            ///< of all pieces
   std::int64_t tokens_lost = 0;

@@ -127,7 +127,7 @@ RankPieces pieces_on_their_ranks(const PreparedSamples& prepared,
 BalancePlan in_batch(BalancePlan plan, const std::vector<std::size_t>& samples) {
   for (auto& microbatches : plan.ranks) {
     for (Microbatch& microbatch : microbatches) {
-      for (Piece& piece : microbatch.pieces) {
+      for (SamplePiece& piece : microbatch.pieces) {
         piece.sample = samples[piece.sample];
       }
     }

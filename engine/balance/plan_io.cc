@@ -87,7 +87,7 @@ Result<Microbatch> microbatch_from(const Json& value) {
       return operation_error(
           fmt::format("a piece in a plan must be [sample, begin, tokens], not {}", numbers.dump()));
     }
-    Piece piece;
+    SamplePiece piece;
     HEADRACE_TRY_ASSIGN(const std::int64_t sample, integer(numbers[0], "sample"));
     HEADRACE_TRY_ASSIGN(piece.begin, integer(numbers[1], "begin"));
     HEADRACE_TRY_ASSIGN(piece.tokens, integer(numbers[2], "tokens"));
@@ -105,7 +105,7 @@ std::string to_json(const BalancePlan& plan) {
     Json microbatches = Json::array();
     for (const Microbatch& microbatch : plan.ranks[rank]) {
       Json pieces = Json::array();
-      for (const Piece& piece : microbatch.pieces) {
+      for (const SamplePiece& piece : microbatch.pieces) {
         pieces.push_back(Json::array({piece.sample, piece.begin, piece.tokens}));
       }
       microbatches.push_back({{"tokens", microbatch.tokens},

@@ -15,11 +15,11 @@ namespace {
 
 /// Numbers 0, 1, ... for the ids of the pieces' samples, in order of their first piece.
 std::vector<std::size_t> numbered_groups(std::span<const std::int64_t> ids,
-                                         const std::vector<Piece>& pieces) {
+                                         const std::vector<SamplePiece>& pieces) {
   std::vector<std::size_t> groups;
   groups.reserve(pieces.size());
   std::unordered_map<std::int64_t, std::size_t> numbers;
-  for (const Piece& piece : pieces) {
+  for (const SamplePiece& piece : pieces) {
     groups.push_back(numbers.try_emplace(ids[piece.sample], numbers.size()).first->second);
   }
   return groups;
@@ -102,7 +102,7 @@ Result<PreparedSamples> prepare(std::span<const std::int64_t> lengths,
   HEADRACE_TRY_ASSIGN(samples.kept, pieces_under_cap(lengths, options.cap, options.alignment,
                                                      options.oversize, options.labels));
   double total = 0.0;
-  for (const Piece& piece : samples.kept.pieces) {
+  for (const SamplePiece& piece : samples.kept.pieces) {
     samples.sizes.push_back(ceil_div(piece.tokens, options.alignment) * options.alignment);
     samples.costs.push_back(options.cost.sample(piece.tokens));
     total += samples.costs.back();

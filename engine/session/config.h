@@ -12,7 +12,7 @@
 namespace headrace {
 
 /// Which ways of communicating a session is wired for.
-enum class Mode {
+enum class SessionMode {
   on_demand,
   lockstep,
   both,  ///< each bracket goes one of the two ways
@@ -30,7 +30,7 @@ struct SessionConfig {
   Milliseconds bootstrap{60'000};                   ///< longest wait for peers at connect
   std::size_t chunk_bytes = std::size_t{64} << 10;  ///< of fp32 accumulators under one lock
   Accumulation accumulate = Accumulation::arrival;  ///< must agree on every rank
-  Mode mode = Mode::on_demand;                      ///< must agree on every rank
+  SessionMode mode = SessionMode::on_demand;        ///< must agree on every rank
   int local_ranks = 0;              ///< ranks a node; 0: all. On-demand needs all ranks on one node
   LockstepOptions lockstep;         ///< must agree on every rank
   bool worker_threads = false;      ///< gathers and pushes run beside the caller; must agree

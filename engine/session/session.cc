@@ -63,7 +63,7 @@ Session::Session(const SessionConfig& config, OnDemandPlan plan,
   counters_.arena_bytes = lockstep_plan_ ? lockstep_plan_->end() : plan_.bytes();
   if (config.worker_threads) {
     worker_ = std::make_unique<ThreadStream>(ThreadStream::OnFailure(), "worker");
-    if (config.mode != Mode::lockstep) {
+    if (config.mode != SessionMode::lockstep) {
       pusher_ = std::make_unique<ThreadStream>(ThreadStream::OnFailure(), "pusher");
     }
   }
@@ -89,7 +89,7 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
                     "number",
                     config.local_ranks, config.world_size));
   }
-  const bool on_demand = config.mode != Mode::lockstep;
+  const bool on_demand = config.mode != SessionMode::lockstep;
   if (on_demand && local_ranks != config.world_size) {
     return operation_error(
         fmt::format("local_ranks={} with {} ranks: on-demand needs all ranks on one node",
@@ -99,9 +99,9 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
                       Topology::make(config.world_size / local_ranks, local_ranks));
   OnDemandPlan plan(topology, std::move(model), config.chunk_bytes, config.accumulate);
   std::optional<LockstepPlan> lockstep_plan;
-  if (config.mode != Mode::on_demand) {
+  if (config.mode != SessionMode::on_demand) {
     // Lockstep alone needs nothing of the on-demand arena but the liveness page.
-    const std::size_t begin = config.mode == Mode::lockstep ? k_page : plan.bytes();
+    const std::size_t begin = config.mode == SessionMode::lockstep ? k_page : plan.bytes();
     HEADRACE_TRY_ASSIGN(lockstep_plan,
                         LockstepPlan::make(topology, plan.model(), config.lockstep, begin));
   }
@@ -227,7 +227,7 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
                                     bool in_step) {
   HEADRACE_TRY(require(Phase::idle, "open"));
   HEADRACE_TRY(drain_work());
-  if (in_step ? lockstep_ == nullptr : config_.mode == Mode::lockstep) {
+  if (in_step ? lockstep_ == nullptr : config_.mode == SessionMode::lockstep) {
     return operation_error(in_step ? "a bracket in step in a session for on-demand alone"
                                    : "an on-demand bracket in a session for lockstep alone");
   }
@@ -258,7 +258,7 @@ Result<std::uint64_t> Session::open(BracketKind kind, double weight, std::uint64
   digest.weight = weight;
   digest.plan = plan;
   const Status status = traced("publish", -1, bytes, [&]() -> Status {
-    if (config_.mode != Mode::lockstep) {
+    if (config_.mode != SessionMode::lockstep) {
       return publish(on_demand(), digest, sources, dirty_);
     }
     HEADRACE_TRY(lockstep_->enter_bracket());
@@ -335,7 +335,7 @@ Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
     if (digest_.in_step) {
       HEADRACE_TRY(lockstep_->leave_bracket());
     }
-    if (config_.mode == Mode::lockstep) {
+    if (config_.mode == SessionMode::lockstep) {
       record_ = record;
       return {};
     }
@@ -346,8 +346,8 @@ Status Session::finish(double loss_sum, double weight, std::uint64_t flags) {
 Result<Settlement> Session::settle() {
   HEADRACE_TRY(require(Phase::finished, "settle"));
   auto settled = traced("settle", -1, 0, [&] {
-    return config_.mode == Mode::lockstep ? settle_records()
-                                          : headrace::settle(on_demand(), digest_);
+    return config_.mode == SessionMode::lockstep ? settle_records()
+                                                 : headrace::settle(on_demand(), digest_);
   });
   if (settled) {
     phase_ = Phase::idle;

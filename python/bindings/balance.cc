@@ -37,7 +37,7 @@ constexpr const char* k_default_cost = "1.5B";
 std::vector<std::size_t> samples_of(const Microbatch& microbatch) {
   std::vector<std::size_t> samples;
   samples.reserve(microbatch.pieces.size());
-  for (const Piece& piece : microbatch.pieces) {
+  for (const SamplePiece& piece : microbatch.pieces) {
     samples.push_back(piece.sample);
   }
   return samples;
@@ -144,10 +144,10 @@ void bind_cost_model(nb::module_& module) {
 }
 
 void bind_plan(nb::module_& module) {
-  nb::class_<Piece>(module, "Piece")
-      .def_ro("sample", &Piece::sample)
-      .def_ro("begin", &Piece::begin)
-      .def_ro("tokens", &Piece::tokens);
+  nb::class_<SamplePiece>(module, "Piece")
+      .def_ro("sample", &SamplePiece::sample)
+      .def_ro("begin", &SamplePiece::begin)
+      .def_ro("tokens", &SamplePiece::tokens);
   nb::class_<Microbatch>(module, "Microbatch")
       .def_ro("pieces", &Microbatch::pieces)
       .def_prop_ro("samples", &samples_of)

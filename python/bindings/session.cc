@@ -108,10 +108,10 @@ void bind_config(nb::module_& module) {
   const auto silence = seconds([](auto& config) -> auto& { return config.liveness.silence; });
   const auto progress = seconds([](auto& config) -> auto& { return config.wait.no_progress; });
   const auto bootstrap = seconds([](auto& config) -> auto& { return config.bootstrap; });
-  nb::enum_<Mode>(module, "Mode")
-      .value("on_demand", Mode::on_demand)
-      .value("lockstep", Mode::lockstep)
-      .value("both", Mode::both);
+  nb::enum_<SessionMode>(module, "Mode")
+      .value("on_demand", SessionMode::on_demand)
+      .value("lockstep", SessionMode::lockstep)
+      .value("both", SessionMode::both);
   nb::class_<SessionConfig>(module, "SessionConfig")
       .def(
           "__init__",

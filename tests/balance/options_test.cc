@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 std::vector<std::size_t> samples_of_rank(const std::vector<Microbatch>& microbatches) {
   std::vector<std::size_t> samples;
   for (const Microbatch& microbatch : microbatches) {
-    for (const Piece& piece : microbatch.pieces) {
+    for (const SamplePiece& piece : microbatch.pieces) {
       samples.push_back(piece.sample);
     }
   }

@@ -14,7 +14,7 @@ using Lengths = std::vector<std::int64_t>;
 
 TEST(Pieces, are_whole_samples_up_to_exactly_the_cap) {
   const Pieces pieces = pieces_under_cap(Lengths{20, 1}, 20, 1, Oversize::error).value();
-  EXPECT_EQ(pieces.pieces, (std::vector<Piece>{{0, 0, 20}, {1, 0, 1}}));
+  EXPECT_EQ(pieces.pieces, (std::vector<SamplePiece>{{0, 0, 20}, {1, 0, 1}}));
   EXPECT_EQ(pieces.tokens, 21);
   EXPECT_EQ(pieces.tokens_lost, 0);
   EXPECT_TRUE(pieces.oversize.empty());
@@ -30,7 +30,7 @@ TEST(Pieces, oversize_error_names_index_length_cap_and_the_way_out) {
 
 TEST(Pieces, truncate_keeps_the_first_tokens_and_counts_the_rest_as_lost) {
   const Pieces pieces = pieces_under_cap(Lengths{3, 21, 20}, 20, 1, Oversize::truncate).value();
-  EXPECT_EQ(pieces.pieces, (std::vector<Piece>{{0, 0, 3}, {1, 0, 20}, {2, 0, 20}}));
+  EXPECT_EQ(pieces.pieces, (std::vector<SamplePiece>{{0, 0, 3}, {1, 0, 20}, {2, 0, 20}}));
   EXPECT_EQ(pieces.tokens_lost, 1);
   EXPECT_EQ(pieces.tokens, 43);
   EXPECT_EQ(pieces.oversize, std::vector<std::size_t>{1});
@@ -38,7 +38,7 @@ TEST(Pieces, truncate_keeps_the_first_tokens_and_counts_the_rest_as_lost) {
 
 TEST(Pieces, drop_leaves_the_sample_out_and_counts_all_of_it_as_lost) {
   const Pieces pieces = pieces_under_cap(Lengths{3, 21, 20}, 20, 1, Oversize::drop).value();
-  EXPECT_EQ(pieces.pieces, (std::vector<Piece>{{0, 0, 3}, {2, 0, 20}}));
+  EXPECT_EQ(pieces.pieces, (std::vector<SamplePiece>{{0, 0, 3}, {2, 0, 20}}));
   EXPECT_EQ(pieces.tokens_lost, 21);
   EXPECT_EQ(pieces.tokens, 23);
   EXPECT_EQ(pieces.oversize, std::vector<std::size_t>{1});
@@ -52,7 +52,8 @@ TEST(Pieces, drop_of_everything_is_an_error) {
 
 TEST(Pieces, split_covers_the_sample_in_equal_pieces_and_loses_nothing) {
   const Pieces pieces = pieces_under_cap(Lengths{50, 7}, 20, 1, Oversize::split).value();
-  EXPECT_EQ(pieces.pieces, (std::vector<Piece>{{0, 0, 17}, {0, 17, 17}, {0, 34, 16}, {1, 0, 7}}));
+  EXPECT_EQ(pieces.pieces,
+            (std::vector<SamplePiece>{{0, 0, 17}, {0, 17, 17}, {0, 34, 16}, {1, 0, 7}}));
   EXPECT_EQ(pieces.tokens_lost, 0);
   EXPECT_EQ(pieces.tokens, 57);
   EXPECT_EQ(pieces.oversize, std::vector<std::size_t>{0});
@@ -63,9 +64,9 @@ TEST(Pieces, alignment_counts_towards_the_cap) {
   EXPECT_THAT(pieces_under_cap(Lengths{19}, 20, 8, Oversize::error).error().message,
               HasSubstr("aligned to 8"));
   EXPECT_EQ(pieces_under_cap(Lengths{19}, 20, 8, Oversize::truncate)->pieces,
-            (std::vector<Piece>{{0, 0, 16}}));
+            (std::vector<SamplePiece>{{0, 0, 16}}));
   EXPECT_EQ(pieces_under_cap(Lengths{19}, 20, 8, Oversize::split)->pieces,
-            (std::vector<Piece>{{0, 0, 10}, {0, 10, 9}}));
+            (std::vector<SamplePiece>{{0, 0, 10}, {0, 10, 9}}));
   EXPECT_TRUE(pieces_under_cap(Lengths{16}, 20, 8, Oversize::error));
 }
 

@@ -112,7 +112,7 @@ TEST(PlanBatch, keeps_groups_in_one_minibatch_and_on_one_rank) {
     for (std::size_t minibatch = 0; minibatch < plans.size(); ++minibatch) {
       for (std::size_t rank = 0; rank < 4; ++rank) {
         for (const Microbatch& microbatch : plans[minibatch].ranks[rank]) {
-          for (const Piece& piece : microbatch.pieces) {
+          for (const SamplePiece& piece : microbatch.pieces) {
             places[groups[piece.sample]].emplace(minibatch, rank);
           }
         }

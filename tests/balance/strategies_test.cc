@@ -50,7 +50,7 @@ TEST(Strategies, hold_the_cap_and_train_every_sample_once) {
         for (const Microbatch& microbatch : rank) {
           std::int64_t tokens = 0;
           double cost = microbatch.filler() ? 0.0 : c.options.cost.per_microbatch();
-          for (const Piece& piece : microbatch.pieces) {
+          for (const SamplePiece& piece : microbatch.pieces) {
             ASSERT_EQ(piece.begin, 0);
             ASSERT_EQ(piece.tokens, c.lengths[piece.sample]);
             tokens += piece.tokens;
@@ -123,7 +123,7 @@ TEST(Strategies, none_is_round_robin_with_one_sample_a_microbatch) {
     for (std::size_t i = 0; i < expected[rank].size(); ++i) {
       EXPECT_EQ(
           plan.ranks[rank][i].pieces,
-          (std::vector<Piece>{
+          (std::vector<SamplePiece>{
               {.sample = expected[rank][i], .begin = 0, .tokens = lengths[expected[rank][i]]}}));
     }
   }
@@ -183,7 +183,7 @@ TEST(Strategies, pieces_of_a_split_sample_stay_under_the_cap_and_cover_it) {
     std::vector<std::int64_t> covered(lengths.size(), 0);
     for (const auto& rank : plan.ranks) {
       for (const Microbatch& microbatch : rank) {
-        for (const Piece& piece : microbatch.pieces) {
+        for (const SamplePiece& piece : microbatch.pieces) {
           covered[piece.sample] += piece.tokens;
         }
       }

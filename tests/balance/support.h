@@ -49,7 +49,7 @@ inline std::vector<std::size_t> samples_of(const BalancePlan& plan) {
   std::vector<std::size_t> samples;
   for (const auto& microbatches : plan.ranks) {
     for (const Microbatch& microbatch : microbatches) {
-      for (const Piece& piece : microbatch.pieces) {
+      for (const SamplePiece& piece : microbatch.pieces) {
         samples.push_back(piece.sample);
       }
     }

@@ -45,7 +45,7 @@ inline ModelSpec model_of(std::int64_t rows) {
 
 inline SessionConfig config_of(const World& world) {
   SessionConfig config;
-  config.mode = Mode::lockstep;
+  config.mode = SessionMode::lockstep;
   config.local_ranks = world.local_ranks;
   config.worker_threads = world.worker_threads;
   config.lockstep.adopted = {false, true};

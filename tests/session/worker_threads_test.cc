@@ -40,13 +40,14 @@ ModelSpec one_large_group() {
 
 /// One rank in on-demand brackets.
 struct Place {
-  Place(const Rank& self, const ModelSpec& model, bool worker_threads, Mode mode = Mode::on_demand)
+  Place(const Rank& self, const ModelSpec& model, bool worker_threads,
+        SessionMode mode = SessionMode::on_demand)
       : session(make(self, model, worker_threads, mode)),
         values(integer_values(model, 9)),
         shards(session->plan(), self.rank, values) {}
 
   static std::unique_ptr<Session> make(const Rank& self, const ModelSpec& model,
-                                       bool worker_threads, Mode mode) {
+                                       bool worker_threads, SessionMode mode) {
     SessionConfig config;
     config.worker_threads = worker_threads;
     config.mode = mode;
