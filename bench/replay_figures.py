@@ -1,11 +1,7 @@
 #!/usr/bin/env python3
-"""Measures what on-demand saves at each minibatch size, by `headrace replay`, for docs/replay.md.
+"""Measures what on-demand saves at each minibatch size, by `headrace replay`, for docs/replay.md."""
 
-usage: replay_figures.py measure OUT.jsonl [WORKLOAD ...]   a few minutes a workload; appends
-       replay_figures.py table OUT.jsonl                    the table of docs/replay.md
-       replay_figures.py plot OUT.jsonl PICTURE.svg         needs matplotlib
-"""
-
+import argparse
 import json
 import os
 import subprocess
@@ -16,16 +12,16 @@ from typing import Any
 PROGRAM = os.environ.get("HEADRACE", Path(sys.executable).with_name("headrace"))
 WORKLOADS = ("longalign", "swe-smith", "rollouts")
 STEPS = {1: 12, 2: 10, 4: 8, 8: 5, 16: 3}  # by samples a rank: about as long each
-ON_DEMAND, LOCKSTEP, VERL = "on-demand lb-mini", "lockstep lb-micro", "lockstep verl-native"
-COMMUNICATION = 0.25
+ON_DEMAND, LOCKSTEP = "on-demand lb-mini", "lockstep lb-micro"
+VERL, PACKED = "lockstep verl-native", "packed lb-micro"
 PUBLISHED_PEAK = 1.36
 
 
-def measure(workload: str, samples: int) -> dict[str, Any]:
+def measure(workload: str, samples: int, communication: float) -> dict[str, Any]:
     """One case, as `headrace replay` gives it, with its workload."""
     command = [PROGRAM, "replay", "--lengths", workload, "--samples-per-rank", str(samples)]
-    command += ["--steps", str(STEPS[samples]), "--communication", str(COMMUNICATION), "--json"]
-    for arm in (ON_DEMAND, LOCKSTEP, VERL):
+    command += ["--steps", str(STEPS[samples]), "--communication", str(communication), "--json"]
+    for arm in (ON_DEMAND, LOCKSTEP, VERL, PACKED):
         command += ["--arm", arm.replace(" ", ":")]
     result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     return {"workload": workload, **json.loads(result.stdout)}
@@ -44,9 +40,9 @@ def table(cases: list[dict[str, Any]]) -> None:
     print(
         "| lengths | samples a rank | on-demand step, ms | over ideal | comm. / compute | hidden "
         "| lockstep over its ideal | on-demand over lockstep | predicted | share "
-        "| over verl-native | predicted |"
+        "| over verl-native | predicted | over packed |"
     )
-    print("|---|" + "---:|" * 11)
+    print("|---|" + "---:|" * 12)
     for case in cases:
         on_demand, lockstep = arms(case)[ON_DEMAND], arms(case)[LOCKSTEP]
         measured, predicted = gain(case, LOCKSTEP), gain(case, LOCKSTEP, "ideal_total_ms")
@@ -55,7 +51,7 @@ def table(cases: list[dict[str, Any]]) -> None:
             f"| {on_demand['over_ideal']:.3f} | {on_demand['communication_over_compute']:.1%} "
             f"| {on_demand['overlap']:.0%} | {lockstep['over_ideal']:.3f} | {measured:.2f} "
             f"| {predicted:.2f} | {measured / predicted:.3f} | {gain(case, VERL):.2f} "
-            f"| {gain(case, VERL, 'ideal_total_ms'):.2f} |"
+            f"| {gain(case, VERL, 'ideal_total_ms'):.2f} | {gain(case, PACKED):.2f} |"
         )
 
 
@@ -86,24 +82,41 @@ def plot(cases: list[dict[str, Any]], picture: str) -> None:
     figure.savefig(picture, metadata={"Date": None})
 
 
-def main() -> int:
-    if len(sys.argv) < 3 or sys.argv[1] not in ("measure", "table", "plot"):
-        print(__doc__, file=sys.stderr)
-        return 2
-    verb, path = sys.argv[1], Path(sys.argv[2])
-    if verb == "measure":
-        with path.open("a") as out:
-            for workload in sys.argv[3:] or WORKLOADS:
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verb = verbs.add_parser("measure", help="a few minutes a workload; appends")
+    verb.add_argument("figures", type=Path)
+    verb.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=", ".join(WORKLOADS))
+    verb.add_argument(
+        "--communication",
+        type=float,
+        default=0.25,
+        help="over compute, as calibrated with all ranks communicating at once (default: 0.25)",
+    )
+    verb = verbs.add_parser("table", help="the tables of docs/replay.md")
+    verb.add_argument("figures", type=Path)
+    verb = verbs.add_parser("plot", help="needs matplotlib")
+    verb.add_argument("figures", type=Path)
+    verb.add_argument("picture")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse()
+    if options.verb == "measure":
+        with options.figures.open("a") as out:
+            for workload in options.workloads or WORKLOADS:
                 for samples in STEPS:
-                    print(json.dumps(measure(workload, samples)), file=out, flush=True)
-        return 0
-    cases = [json.loads(line) for line in path.read_text().splitlines()]
-    if verb == "table":
+                    case = measure(workload, samples, options.communication)
+                    print(json.dumps(case), file=out, flush=True)
+        return
+    cases = [json.loads(line) for line in options.figures.read_text().splitlines()]
+    if options.verb == "table":
         table(cases)
     else:
-        plot(cases, sys.argv[3])
-    return 0
+        plot(cases, options.picture)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -117,7 +117,7 @@ Status run_ranks_of(const SweepConfig& config, int ranks, std::vector<Drawn>& al
       const Calibration calibration,
       calibrate(run, {Way::lockstep, Way::on_demand},
                 {.many = 3,
-                 .steps = 5,
+                 .steps = 15,
                  .compute_ns = std::llround(lockstep_ns / k_probed_communication)}));
   for (Drawn& drawn : all) {
     SweepCase& described = drawn.described;

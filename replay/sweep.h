@@ -14,7 +14,7 @@ namespace headrace::replay {
 struct SweepConfig {
   int workloads = 100;
   std::uint64_t seed = 0;
-  int repeats = 3;      ///< timed steps of each workload in each mode
+  int repeats = 5;      ///< timed steps of each workload in each mode
   int warm_up = 1;      ///< steps left out
   double tie = 0.02;    ///< modes nearer than this are equally right
   int least_ranks = 2;  ///< of every second workload, the others go through those above

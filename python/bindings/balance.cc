@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "balance/balance_plan.h"
+#include "balance/communication_model.h"
 #include "balance/cost_model.h"
 #include "balance/cost_model_parse.h"
 #include "balance/karmarkar_karp.h"
@@ -67,7 +68,8 @@ CostModel from_config(const nb::object& config) {
 BalanceOptions options_of(int world_size, std::int64_t cap, const std::string& strategy,
                           const std::optional<CostModel>& cost, const std::string& oversize,
                           std::int64_t alignment, double least_gain, const Integers& labels,
-                          const Integers& groups, bool equal_samples, int min_microbatches) {
+                          const Integers& groups, bool equal_samples, int min_microbatches,
+                          const std::optional<CommunicationModel>& communication) {
   return {.world_size = world_size,
           .cap = cap,
           .strategy = unwrap(parse_strategy(strategy)),
@@ -78,6 +80,7 @@ BalanceOptions options_of(int world_size, std::int64_t cap, const std::string& s
           .equal_samples = equal_samples,
           .min_microbatches = min_microbatches,
           .least_gain = least_gain,
+          .communication = communication.value_or(CommunicationModel()),
           .labels = labels};
 }
 
@@ -85,21 +88,54 @@ BalancePlan plan(const Integers& lengths, int world_size, std::int64_t cap,
                  const std::string& strategy, const std::optional<CostModel>& cost,
                  const std::string& oversize, std::int64_t alignment, double least_gain,
                  const Integers& labels, const Integers& groups, bool equal_samples,
-                 int min_microbatches) {
+                 int min_microbatches, const std::optional<CommunicationModel>& communication) {
   return unwrap(plan_minibatch(
       lengths, options_of(world_size, cap, strategy, cost, oversize, alignment, least_gain, labels,
-                          groups, equal_samples, min_microbatches)));
+                          groups, equal_samples, min_microbatches, communication)));
 }
 
 std::vector<BalancePlan> plans(const Integers& lengths, std::size_t minibatches, int world_size,
                                std::int64_t cap, const std::string& strategy,
                                const std::optional<CostModel>& cost, const std::string& oversize,
                                std::int64_t alignment, double least_gain, const Integers& labels,
-                               const Integers& groups, bool equal_samples, int min_microbatches) {
+                               const Integers& groups, bool equal_samples, int min_microbatches,
+                               const std::optional<CommunicationModel>& communication) {
   return unwrap(
       plan_batch(lengths, minibatches,
                  options_of(world_size, cap, strategy, cost, oversize, alignment, least_gain,
-                            labels, groups, equal_samples, min_microbatches)));
+                            labels, groups, equal_samples, min_microbatches, communication)));
+}
+
+double not_negative(double value, const char* name) {
+  if (!std::isfinite(value) || value < 0) {
+    unwrap(Status(operation_error(
+        fmt::format("{} is {}: give what it adds to compute, at least 0", name, value))));
+  }
+  return value;
+}
+
+void bind_communication_model(nb::module_& module) {
+  nb::class_<CommunicationModel>(module, "CommunicationModel")
+      .def(
+          "__init__",
+          [](CommunicationModel* self, double gather, double push, double on_demand_minibatch,
+             double all_gather, double reduce_scatter, double lockstep_minibatch) {
+            new (self) CommunicationModel{
+                .gather = not_negative(gather, "gather"),
+                .push = not_negative(push, "push"),
+                .on_demand_minibatch = not_negative(on_demand_minibatch, "on_demand_minibatch"),
+                .all_gather = not_negative(all_gather, "all_gather"),
+                .reduce_scatter = not_negative(reduce_scatter, "reduce_scatter"),
+                .lockstep_minibatch = not_negative(lockstep_minibatch, "lockstep_minibatch")};
+          },
+          nb::kw_only(), "gather"_a = 0.0, "push"_a = 0.0, "on_demand_minibatch"_a = 0.0,
+          "all_gather"_a = 0.0, "reduce_scatter"_a = 0.0, "lockstep_minibatch"_a = 0.0)
+      .def_ro("gather", &CommunicationModel::gather)
+      .def_ro("push", &CommunicationModel::push)
+      .def_ro("on_demand_minibatch", &CommunicationModel::on_demand_minibatch)
+      .def_ro("all_gather", &CommunicationModel::all_gather)
+      .def_ro("reduce_scatter", &CommunicationModel::reduce_scatter)
+      .def_ro("lockstep_minibatch", &CommunicationModel::lockstep_minibatch);
 }
 
 void bind_cost_model(nb::module_& module) {
@@ -184,11 +220,12 @@ void bind_plan(nb::module_& module) {
   module.def("plan", &plan, "lengths"_a, "world_size"_a, "cap"_a, "strategy"_a = "lb-mini",
              "cost"_a = nb::none(), nb::kw_only(), "oversize"_a = "error", "alignment"_a = 1,
              "least_gain"_a = k_least_gain, "labels"_a = Integers(), "groups"_a = Integers(),
-             "equal_samples"_a = false, "min_microbatches"_a = 0);
+             "equal_samples"_a = false, "min_microbatches"_a = 0, "communication"_a = nb::none());
   module.def("plan_batch", &plans, "lengths"_a, "minibatches"_a, "world_size"_a, "cap"_a,
              "strategy"_a = "lb-mini", "cost"_a = nb::none(), nb::kw_only(), "oversize"_a = "error",
              "alignment"_a = 1, "least_gain"_a = k_least_gain, "labels"_a = Integers(),
-             "groups"_a = Integers(), "equal_samples"_a = false, "min_microbatches"_a = 0);
+             "groups"_a = Integers(), "equal_samples"_a = false, "min_microbatches"_a = 0,
+             "communication"_a = nb::none());
 }
 
 /// Names of the strategies and workloads are those of the engine; costs are checked here, for the
@@ -226,6 +263,7 @@ void bind_functions(nb::module_& module) {
 
 void bind_balance(nb::module_& module) {
   bind_cost_model(module);
+  bind_communication_model(module);
   bind_plan(module);
   bind_functions(module);
   nb::class_<Permutation>(module, "Permutation")

@@ -212,6 +212,28 @@ def keep_freed_pages() -> bool:
     landings are not faulted in again at every gather. Process-wide. False where the C library has
     no such setting."""
 
+class CommunicationModel:
+    """What communication adds to a step's compute where it is not hidden, in the cost model's unit:
+    gathers and pushes (on demand), all-gathers and reduce-scatters (lockstep) of one microbatch,
+    and what a minibatch costs beside. "auto" then compares whole step times."""
+
+    gather: float
+    push: float
+    on_demand_minibatch: float
+    all_gather: float
+    reduce_scatter: float
+    lockstep_minibatch: float
+    def __init__(
+        self,
+        *,
+        gather: float = 0.0,
+        push: float = 0.0,
+        on_demand_minibatch: float = 0.0,
+        all_gather: float = 0.0,
+        reduce_scatter: float = 0.0,
+        lockstep_minibatch: float = 0.0,
+    ) -> None: ...
+
 class CostModel:
     """quadratic * s^2 + linear * s for a sample of s tokens, plus per_microbatch for each
     microbatch that holds a sample. Plans depend on ratios alone, so any unit will do."""
@@ -320,6 +342,7 @@ def plan(
     groups: Sequence[int] = (),
     equal_samples: bool = False,
     min_microbatches: int = 0,
+    communication: CommunicationModel | None = None,
 ) -> Plan:
     """Plans one minibatch under a hard cap of tokens a microbatch; strategy "none", "sorted",
     "lb-micro", "lb-mini", "verl-native" or "verl-optimized", oversize "error", "truncate", "drop"
@@ -329,7 +352,8 @@ def plan(
     groups: one id a sample: samples of one id stay on one rank.
     equal_samples: as many samples on every rank, give or take one; OperationError where groups
         prevent it.
-    min_microbatches: of every rank; fillers where a rank has fewer samples."""
+    min_microbatches: of every rank; fillers where a rank has fewer samples.
+    communication: what the recommendation adds to compute; nothing unless given."""
 
 def plan_batch(
     lengths: Sequence[int],
@@ -346,6 +370,7 @@ def plan_batch(
     groups: Sequence[int] = (),
     equal_samples: bool = False,
     min_microbatches: int = 0,
+    communication: CommunicationModel | None = None,
 ) -> list[Plan]:
     """Plans a batch that is trained in several minibatches; samples of the plans are indices in the
     batch. Minibatches are consecutive samples (or groups), except under "verl-native", which first

@@ -2,7 +2,7 @@
 
 import pytest
 from headrace._engine import karmarkar_karp, plan_batch, workload_lengths, workloads
-from headrace.data import CostModel, Plan, plan
+from headrace.data import CommunicationModel, CostModel, Plan, minibatches, plan
 from headrace.errors import OperationError
 
 _strategies = ["none", "sorted", "lb-micro", "lb-mini", "verl-native", "verl-optimized"]
@@ -77,3 +77,34 @@ def test_workloads_are_the_same_for_the_same_seed() -> None:
 def test_a_fixed_cost_of_microbatches_is_in_the_bound() -> None:
     made = plan([6, 6, 6], 2, 10, "lb-mini", CostModel(0.0, 1.0, 1000.0))
     assert made.on_demand.lower_bound == made.on_demand.makespan == 2012.0
+
+
+def test_communication_decides_what_a_plan_recommends() -> None:
+    linear = CostModel(0.0, 1.0)
+    even = [5] * 4
+    assert plan(even, 2, 10, "lb-micro", linear).recommendation == "lockstep"
+    dear = CommunicationModel(all_gather=4.0, reduce_scatter=4.0, gather=1.0, push=1.0)
+    for made in (
+        plan(even, 2, 10, "lb-micro", linear, communication=dear),
+        *plan_batch(even, 1, 2, 10, "lb-micro", linear, communication=dear),
+        next(
+            iter(
+                minibatches(
+                    [[0] * 5] * 4,
+                    2,
+                    10,
+                    "lb-micro",
+                    rank=0,
+                    cost=linear,
+                    communication=dear,
+                )
+            )
+        ).plan,
+    ):
+        assert made.recommendation == "on-demand"
+    uneven = [8, 2, 2, 8]
+    assert plan(uneven, 2, 8, "none", linear).recommendation == "on-demand"
+    slow_push = CommunicationModel(push=10.0)
+    assert plan(uneven, 2, 8, "none", linear, communication=slow_push).recommendation == "lockstep"
+    with pytest.raises(OperationError, match="push is -1"):
+        CommunicationModel(push=-1.0)

@@ -8,7 +8,7 @@ lays a microbatch's samples end to end; `headrace.data.chat` makes samples of co
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace._engine import CostModel, Plan, plan
+from headrace._engine import CommunicationModel, CostModel, Plan, plan
 from headrace.data.minibatch import Minibatch
 from headrace.data.minibatches import Minibatches, minibatches
 from headrace.data.partitions import balanced_partitions
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.data.stream import MinibatchStream
 
 __all__ = [
+    "CommunicationModel",
     "CostModel",
     "Lost",
     "Minibatch",

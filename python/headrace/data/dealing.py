@@ -8,7 +8,7 @@ from typing import Any
 from headrace._engine import CostModel, Permutation, Plan, plan
 
 _default_samples_per_rank = 8
-_plan_options = ("least_gain", "equal_samples", "min_microbatches")
+_plan_options = ("least_gain", "equal_samples", "min_microbatches", "communication")
 
 
 @dataclass(frozen=True)
