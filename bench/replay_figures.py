@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what on-demand saves at each minibatch size, by `headrace replay`, for docs/replay.md."""
+"""Measures what on-demand saves at each minibatch size (docs/replay.md), by `headrace replay`."""
 
 import argparse
 import json
