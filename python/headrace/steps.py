@@ -15,11 +15,9 @@ from headrace.fsdp2.sharded_model import ShardedModel
 def refused_steps(model: ShardedModel) -> Iterator[None]:
     """Within it a step of an optimizer over any of the model's parameters raises: gradients of an
     on-demand bracket are written when it is left."""
-    names = {
-        id(param.sharded_param): model.parameter_name(param) for _, _, param in model.parameters()
-    }
 
     def refuse(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        names = {id(p.sharded_param): model.parameter_name(p) for _, _, p in model.parameters()}
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if name := names.get(id(parameter)):

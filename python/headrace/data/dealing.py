@@ -58,10 +58,11 @@ class Dealing:
             rank = rank_of_this_process(world_size)
         return cls(world_size, max_tokens, strategy, samples_per_minibatch, rank, **others)
 
-    def check_groups(self, samples: int) -> None:
-        """That each of the dataset's samples has one, if there are any."""
+    def order(self, samples: int, seed: int, shuffle: bool, drop_last: bool) -> "Order":
+        """Of a dataset with so many samples."""
         if self.groups is not None and len(self.groups) != samples:
             raise ValueError(f"there are {len(self.groups)} groups for {samples} samples")
+        return Order(samples, self.samples_per_minibatch, seed, shuffle, drop_last)
 
     def plan(self, lengths: Sequence[int], indices: Sequence[int]) -> Plan:
         """Of one minibatch; `indices` are its samples' in the dataset, which errors name."""

@@ -148,6 +148,5 @@ def minibatches(
         groups=groups,
         options=options,
     )
-    dealing.check_groups(len(dataset))
-    order = Order(len(dataset), dealing.samples_per_minibatch, seed, shuffle, drop_last)
+    order = dealing.order(len(dataset), seed, shuffle, drop_last)
     return Minibatches(dataset, dealing, order, length, weight, cut or slice_of)

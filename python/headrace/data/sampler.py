@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace._engine import CostModel
-from headrace.data.dealing import Dealing, Order
+from headrace.data.dealing import Dealing
 from headrace.data.minibatch import Minibatch, pieces_of
 from headrace.data.place import Place
 
@@ -73,8 +73,7 @@ class MinibatchSampler(Place):
             groups=groups,
             options=options,
         )
-        dealing.check_groups(len(lengths))
-        order = Order(len(lengths), dealing.samples_per_minibatch, seed, shuffle, drop_last)
+        order = dealing.order(len(lengths), seed, shuffle, drop_last)
         super().__init__(order.facts, order.steps)
         self.world_size = dealing.world_size
         self.rank = dealing.rank
