@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <string>
+#include "base/named.h"
 
 namespace headrace::replay {
 
@@ -19,14 +19,11 @@ const char* to_string(Way way) {
 }
 
 Result<Way> parse_way(std::string_view name) {
-  std::string known;
-  for (const Way way : k_ways) {
-    if (name == to_string(way)) {
-      return way;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(to_string(way));
+  if (const auto way = named(k_ways, name)) {
+    return *way;
   }
-  return operation_error(fmt::format("there is no mode '{}' to replay; known are {}", name, known));
+  return operation_error(
+      fmt::format("there is no mode '{}' to replay; known are {}", name, names_of(k_ways)));
 }
 
 }  // namespace headrace::replay

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/digest.h"
+#include "base/named.h"
 
 namespace headrace {
 namespace {
@@ -51,15 +52,11 @@ const char* to_string(Strategy strategy) {
 }
 
 Result<Strategy> parse_strategy(std::string_view name) {
-  std::string known;
-  for (const Strategy strategy : k_strategies) {
-    if (name == to_string(strategy)) {
-      return strategy;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(to_string(strategy));
+  if (const auto strategy = named(k_strategies, name)) {
+    return *strategy;
   }
-  return operation_error(
-      fmt::format("there is no balancing strategy '{}'; known are {}", name, known));
+  return operation_error(fmt::format("there is no balancing strategy '{}'; known are {}", name,
+                                     names_of(k_strategies)));
 }
 
 std::span<const Strategy> strategies() { return k_strategies; }
@@ -67,10 +64,8 @@ std::span<const Strategy> strategies() { return k_strategies; }
 const char* to_string(Mode mode) { return mode == Mode::lockstep ? "lockstep" : "on-demand"; }
 
 Result<Mode> parse_mode(std::string_view name) {
-  for (const Mode mode : {Mode::lockstep, Mode::on_demand}) {
-    if (name == to_string(mode)) {
-      return mode;
-    }
+  if (const auto mode = named(std::array{Mode::lockstep, Mode::on_demand}, name)) {
+    return *mode;
   }
   return operation_error(
       fmt::format("there is no mode '{}'; known are lockstep and on-demand", name));

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/checked_math.h"
+#include "base/named.h"
 
 namespace headrace {
 namespace {
@@ -47,10 +48,8 @@ const char* to_string(Oversize policy) {
 }
 
 Result<Oversize> parse_oversize(std::string_view name) {
-  for (const Oversize policy : k_policies) {
-    if (name == to_string(policy)) {
-      return policy;
-    }
+  if (const auto policy = named(k_policies, name)) {
+    return *policy;
   }
   return operation_error(fmt::format(
       "there is no oversize policy '{}'; known are error, truncate, drop and split", name));

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "balance/portable_math.h"
+#include "base/named.h"
 
 namespace headrace {
 namespace {
@@ -76,14 +77,11 @@ const char* to_string(Workload workload) {
 }
 
 Result<Workload> parse_workload(std::string_view name) {
-  std::string known;
-  for (const Workload workload : k_workloads) {
-    if (name == to_string(workload)) {
-      return workload;
-    }
-    known += (known.empty() ? "" : ", ") + std::string(to_string(workload));
+  if (const auto workload = named(k_workloads, name)) {
+    return *workload;
   }
-  return operation_error(fmt::format("there is no workload '{}'; known are {}", name, known));
+  return operation_error(
+      fmt::format("there is no workload '{}'; known are {}", name, names_of(k_workloads)));
 }
 
 std::span<const Workload> workloads() { return k_workloads; }
