@@ -45,7 +45,8 @@ class Ranks:
     """`world_size` processes that run one function at a time, called as function(rank, world_size,
     *args).
 
-    With `process_group` a gloo group over a file store is initialised before the first function.
+    With `process_group` a gloo group over a file store is initialised before the first function;
+    every gloo group has one worker thread, see support.gloo.
     With `worker_threads` their headrace.attach has worker threads unless told otherwise.
     Functions and arguments must be picklable: functions at the top of a module.
     """
@@ -184,11 +185,14 @@ def _serve(rank: int, world_size: int, store: str, worker_threads: bool, pipe: C
     import torch
     import torch.distributed as dist
 
+    from support.gloo import use_one_worker
+
     if worker_threads:
         headrace.attach = partial(headrace.attach, worker_threads=True)
     torch.set_num_threads(1)
     if store:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        use_one_worker()
         dist.init_process_group(
             "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size
         )
