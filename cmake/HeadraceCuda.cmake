@@ -14,9 +14,9 @@ if(HEADRACE_CUDA)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 90)  # machine code for Hopper, and what later GPUs compile at start
   endif()
+  enable_language(CUDA)
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # the program also starts where there is no CUDA
-  enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
 endif()
