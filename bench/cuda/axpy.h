@@ -6,8 +6,8 @@
 
 namespace headrace::bench {
 
-/// y += a * x in fp32 over two arrays of `bytes` bytes each, so large that no cache holds them: bound
-/// by memory alone.
+/// y += a * x in fp32 over two arrays of `bytes` bytes each, so large that no cache holds them:
+/// bound by memory alone.
 struct AxpyWork {
   Work work;
   std::size_t traffic = 0;  ///< bytes read and written a launch

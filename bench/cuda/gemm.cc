@@ -51,11 +51,11 @@ Result<Cublas> load() {
   if (library == nullptr) {
     return operation_error("cuBLAS is absent: put the folder of libcublas.so in LD_LIBRARY_PATH");
   }
-  const Cublas found{.create = reinterpret_cast<Create>(::dlsym(library, "cublasCreate_v2")),
-                     .destroy = reinterpret_cast<Destroy>(::dlsym(library, "cublasDestroy_v2")),
-                     .set_stream =
-                         reinterpret_cast<SetStream>(::dlsym(library, "cublasSetStream_v2")),
-                     .gemm = reinterpret_cast<GemmEx>(::dlsym(library, "cublasGemmEx"))};
+  const Cublas found{
+      .create = reinterpret_cast<Create>(::dlsym(library, "cublasCreate_v2")),
+      .destroy = reinterpret_cast<Destroy>(::dlsym(library, "cublasDestroy_v2")),
+      .set_stream = reinterpret_cast<SetStream>(::dlsym(library, "cublasSetStream_v2")),
+      .gemm = reinterpret_cast<GemmEx>(::dlsym(library, "cublasGemmEx"))};
   if (found.create == nullptr || found.destroy == nullptr || found.set_stream == nullptr ||
       found.gemm == nullptr) {
     return operation_error("this cuBLAS lacks a function of cuBLAS 12");
@@ -105,12 +105,12 @@ Result<Work> gemm_work(const GemmShape& shape) {
     const float zero = 0;
     HEADRACE_TRY(ok(product->cublas.set_stream(product->handle, stream), "cublasSetStream"));
     // In cuBLAS's column-major terms: C^T = B * A^T, with B given transposed.
-    return ok(product->cublas.gemm(product->handle, k_transposed, k_plain, shape.columns,
-                                   shape.rows, shape.inner, &one, product->b.data(), CUDA_R_16BF,
-                                   shape.inner, product->a.data(), CUDA_R_16BF, shape.inner, &zero,
-                                   product->c.data(), CUDA_R_16BF, shape.columns, k_compute_fp32,
-                                   k_default_algorithm),
-              "cublasGemmEx");
+    return ok(
+        product->cublas.gemm(product->handle, k_transposed, k_plain, shape.columns, shape.rows,
+                             shape.inner, &one, product->b.data(), CUDA_R_16BF, shape.inner,
+                             product->a.data(), CUDA_R_16BF, shape.inner, &zero, product->c.data(),
+                             CUDA_R_16BF, shape.columns, k_compute_fp32, k_default_algorithm),
+        "cublasGemmEx");
   };
   return Work{.name = fmt::format("gemm {}x{}x{} bf16", shape.rows, shape.columns, shape.inner),
               .enqueue = enqueue};
