@@ -15,15 +15,15 @@ cd "$(dirname "$0")/.."
 . scripts/mps.sh
 
 # Phase | how it runs | numbers of ranks, a run each | seconds a run | program and arguments.
-# How: `plain`; `mps`, ranks as processes that share the GPU; a tool of compute-sanitizer. A process that is
-# killed at work can take MPS and its other clients along, so tests of that run without, and last.
+# How: `plain`; `mps`, ranks as processes that share the GPU; a tool of compute-sanitizer, on small sizes. A
+# process killed at work can take MPS and its other clients along, so tests of that run without, and last.
 faults='*Killed*:*Stopped*:*Stalled*'
 test_phases=(
   'kernel       | plain     | 1       | 90 | kernel_gpu_test'
   "transport    | mps       | 1 2 4 8 | 60 | transport_gpu_test --gtest_filter=-$faults:*Activity*"
   "collective   | mps       | 1 2 4 8 | 60 | collective_gpu_test --gtest_filter=-$faults:*Activity*"
-  'memcheck     | memcheck  | 1       | 90 | kernel_gpu_test --gtest_filter=-*Large*'
-  'racecheck    | racecheck | 1       | 90 | kernel_gpu_test --gtest_filter=-*Large*'
+  'memcheck     | memcheck  | 1       | 90 | kernel_gpu_test'
+  'racecheck    | racecheck | 1       | 90 | kernel_gpu_test'
   'peers_memcheck | memcheck  | 2       | 90 | transport_gpu_test --gtest_filter=*Conformance*'
   'recorder     | plain     | 1       | 30 | support_gpu_test'
   'activity     | plain     | 2       | 60 | collective_gpu_test --gtest_filter=*Activity*'
@@ -131,9 +131,14 @@ limited() {
   return "$status"
 }
 
-# Adds to `verdict`, and to `tests` where the program is a test.
+# How many tests GoogleTest says have PASSED or were SKIPPED, in the last run of the log.
+last_count() {
+  tail -n "+$before" "$log" | awk -v word="$1" '$1 == "[" && $2 == word && $4 ~ /^[0-9]+$/ {n = $4} END {print n + 0}'
+}
+
+# Adds to `verdict`, and to `tests` and `skipped` where the program is a test.
 run_ranks() {
-  local how=$1 ranks=$2 seconds=$3 log=$4 status=0 connections=32 share=() before found=
+  local how=$1 ranks=$2 seconds=$3 log=$4 status=0 connections=32 settings=() before found=
   shift 4
   local program=("$@")
   case $how in
@@ -144,15 +149,19 @@ run_ranks() {
         return
       fi
       connections=$(mps_connections "$ranks")
-      share=(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$((100 / ranks)))
+      settings=(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$((100 / ranks)))
       ;;
     *)
-      program=(compute-sanitizer --tool "$how" --target-processes all --error-exitcode 86 "$@")
+      program=(compute-sanitizer --tool "$how" --target-processes all --error-exitcode 86)
+      # Tests make calls fail on purpose.
+      if [ "$how" = memcheck ]; then program+=(--report-api-errors no); fi
+      program+=("$@")
+      settings=(HEADRACE_TEST_SMALL=1)
       ;;
   esac
   echo "== $ranks ranks, $how: ${program[*]}" >>"$log"
   before=$(wc -l <"$log")
-  limited "$seconds" "$log" env "${share[@]}" CUDA_DEVICE_MAX_CONNECTIONS="$connections" \
+  limited "$seconds" "$log" env "${settings[@]}" CUDA_DEVICE_MAX_CONNECTIONS="$connections" \
     HEADRACE_GPU_RANKS="$ranks" LD_LIBRARY_PATH="${libraries_of_run:-}" "${program[@]}" || status=$?
   stop_mps 2>>"$log"
   case $status in
@@ -163,9 +172,10 @@ run_ranks() {
   esac
   if [ "$what" = test ]; then
     local passed
-    passed=$(tail -n "+$before" "$log" | sed -n 's/^\[  PASSED  \] \([0-9]*\) test.*/\1/p' | tail -n 1)
-    tests=$((tests + ${passed:-0}))
-    if [ -z "$found" ] && [ "${passed:-0}" -eq 0 ]; then found="no test ran with $ranks ranks"; fi
+    passed=$(last_count PASSED)
+    tests=$((tests + passed))
+    skipped=$((skipped + $(last_count SKIPPED)))
+    if [ -z "$found" ] && [ "$passed" -eq 0 ]; then found="no test ran with $ranks ranks"; fi
   fi
   if [ -n "$found" ]; then
     if [ "$verdict" = passed ]; then verdict="FAILED: $found"; else verdict+="; $found"; fi
@@ -177,7 +187,7 @@ run_phase() {
   local name=$1 how=$2 ranks_list=$3 seconds=${GPU_SECONDS:-$4} program=$5 ranks path
   shift 5
   local log=$logs/$name.log began=$SECONDS
-  tests=0 verdict=passed
+  tests=0 skipped=0 verdict=passed
   : >"$log"
   path=$(find build/gpu/tests build/gpu/bench -maxdepth 1 -name "$program" -type f 2>/dev/null)
   if [ -z "$path" ]; then
@@ -199,6 +209,7 @@ run_phase() {
     *) if [ "$what" = bench ]; then cat "$log"; fi ;;
   esac
   if [ "$tests" -gt 0 ]; then verdict+=", $tests tests"; fi
+  if [ "$skipped" -gt 0 ]; then verdict+=", $skipped skipped"; fi
   say "$name ($how, ranks: $ranks_list): $verdict, $((SECONDS - began)) s"
 }
 

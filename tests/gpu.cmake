@@ -1,4 +1,4 @@
-# One test program a folder, `<folder>_gpu_test`, from every *_test.cc and *_test.cu below tests/<folder>/cuda.
+# One test program a folder, `<folder>_gpu_test`, from every source below tests/<folder>/cuda.
 # They are compiled wherever CUDA is, so that what does not compile is seen without a GPU, and known to
 # ctest (label gpu) only where there was a GPU when this was configured. scripts/gpu.sh runs them in order.
 find_path(HEADRACE_CUPTI_INCLUDE cupti.h
@@ -28,7 +28,8 @@ endif()
 
 file(GLOB folders CONFIGURE_DEPENDS LIST_DIRECTORIES ON RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} */cuda)
 foreach(folder IN LISTS folders)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*_test.cc ${folder}/*_test.cu)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${folder}/*.cc ${folder}/*.cu)
+  list(REMOVE_ITEM sources ${gpu_support_sources})
   if(sources)
     get_filename_component(layer ${folder} DIRECTORY)
     set(program ${layer}_gpu_test)
