@@ -53,7 +53,7 @@ void meet(Transport& transport, Stream& stream, const Rank& self, std::uint64_t 
 
 TEST_P(Conformance, memory_starts_as_zeros) {
   run(group(), [](const Rank& self, Transport& transport) {
-    const std::byte* memory = transport.memory();
+    const std::byte* memory = transport.at(0);
     for (std::size_t i = 4096; i < self.config.memory_bytes; ++i) {
       ASSERT_EQ(memory[i], std::byte{0}) << "at byte " << i;
     }
@@ -75,7 +75,7 @@ TEST_P(Conformance, what_is_put_before_a_signal_is_there_when_the_signal_is_seen
       meet(transport, stream, self, 2 * round - 1);
       for (int peer = 0; peer < self.world_size; ++peer) {
         int first = 0;
-        std::memcpy(&first, transport.memory() + mailbox_of(peer), sizeof first);
+        std::memcpy(&first, transport.at(mailbox_of(peer)), sizeof first);
         EXPECT_EQ(first, peer * 1000 + static_cast<int>(round));
       }
       meet(transport, stream, self, 2 * round);  // all have read: the next round may overwrite
@@ -87,7 +87,7 @@ TEST_P(Conformance, get_reads_odd_sizes_at_odd_addresses) {
   run(group(), [](const Rank& self, Transport& transport) {
     InlineStream stream;
     for (std::size_t i = 0; i < 777; ++i) {
-      transport.memory()[k_data + i] =
+      *transport.at(k_data + i) =
           static_cast<std::byte>(i * 7 + static_cast<std::size_t>(self.rank));
     }
     meet(transport, stream, self, 1);
@@ -134,7 +134,7 @@ TEST_P(Conformance, accumulate_adds_each_contribution_once_whoever_adds_at_the_s
       }
     }
     meet(transport, stream, self, 1);
-    const auto* sums = reinterpret_cast<const float*>(transport.memory() + k_data);
+    const auto* sums = reinterpret_cast<const float*>(transport.at(k_data));
     const float factor = static_cast<float>(self.world_size * repeats);
     EXPECT_EQ(sums[0], 0.0F);
     for (std::size_t i = 0; i < first.size(); ++i) {
@@ -159,7 +159,7 @@ TEST_P(Conformance, accumulate_into_a_region_of_ones_own_adds_once_and_needs_no_
         .locks_offset = k_locks,
         .chunk_bytes = 256,
         .exclusive = true};
-    std::memset(transport.memory() + k_locks, 0xff, 256);
+    std::memset(transport.at(k_locks), 0xff, 256);
     meet(transport, stream, self, 1);
     std::vector<float> values(count - 1);
     std::iota(values.begin(), values.end(), static_cast<float>(self.rank));
@@ -173,7 +173,7 @@ TEST_P(Conformance, accumulate_into_a_region_of_ones_own_adds_once_and_needs_no_
       }
     }
     meet(transport, stream, self, 2);
-    const auto* sums = reinterpret_cast<const float*>(transport.memory() + k_data);
+    const auto* sums = reinterpret_cast<const float*>(transport.at(k_data));
     for (int source = 0; source < self.world_size; ++source) {
       const float* slot = sums + static_cast<std::size_t>(source) * count;
       EXPECT_EQ(slot[0], 0.0F);
@@ -284,7 +284,7 @@ TEST_P(RailConformance, carries_large_puts_before_their_signals) {
       ASSERT_TRUE(rail.put(stream, {&piece, 1}));
       ASSERT_TRUE(rail.signal(stream, k_signals, 2 * round - 1));
       ASSERT_TRUE(rail.wait(stream, k_signals, 2 * round - 1, "data"));
-      const auto* here = reinterpret_cast<const std::uint8_t*>(transport.memory() + k_data + 3);
+      const auto* here = reinterpret_cast<const std::uint8_t*>(transport.at(k_data + 3));
       const std::uint64_t first = static_cast<std::uint64_t>(rail.peer()) + round;
       for (std::size_t i = 0; i < sent.size(); i += 4099) {
         ASSERT_EQ(here[i], static_cast<std::uint8_t>(first + i)) << "byte " << i;
@@ -301,11 +301,11 @@ TEST_P(RailConformance, offers_nothing_else_and_nothing_off_the_rail) {
     int word = 0;
     const Piece piece{.remote_offset = k_data, .local = &word, .bytes = sizeof word};
     Channel& rail = transport.channel((self.rank + 2) % 4);
-    EXPECT_EQ(rail.view(), nullptr);
+    EXPECT_EQ(rail.view(k_data), nullptr);
     EXPECT_EQ(rail.get(stream, {&piece, 1}).error().scope, Scope::operation);
     EXPECT_EQ(rail.accumulate(stream, {}, {}).error().scope, Scope::operation);
     Channel& none = transport.channel(3 - self.rank);
-    EXPECT_EQ(none.view(), nullptr);
+    EXPECT_EQ(none.view(k_data), nullptr);
     for (const Status& status :
          {none.get(stream, {&piece, 1}), none.put(stream, {&piece, 1}),
           none.signal(stream, k_signals, 1), none.wait(stream, k_signals, 1, "nothing")}) {
