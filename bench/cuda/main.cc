@@ -41,7 +41,7 @@ class Output {
     fmt::print("{}\n", text);
     std::fflush(stdout);
     if (file_) {
-      *file_ << json << std::endl;
+      *file_ << json << '\n' << std::flush;
     }
   }
 
