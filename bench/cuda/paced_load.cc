@@ -1,5 +1,6 @@
 #include "bench/cuda/paced_load.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <thread>
@@ -69,8 +70,8 @@ Status PacedLoad::State::run() {
       continue;
     }
     HEADRACE_TRY(enqueue(outstanding));
-    // What a device that fell behind did not take is not made up for.
-    due_ns = std::max(due_ns + unit_ns, now);
+    // What was late is made up for, but not what a device that fell far behind did not take.
+    due_ns = std::max(due_ns + unit_ns, now - pace.most_outstanding * unit_ns);
   }
   return outstanding.empty() ? Status() : wait_for(outstanding.back().get(), Deadline(pace.limit));
 }
