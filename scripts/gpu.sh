@@ -204,8 +204,8 @@ run_phase() {
   fi
   case $verdict in
     FAILED*)
-      grep -E '^\[  FAILED  \]|Failure$|ERROR SUMMARY' "$log" | sort -u | head -n 20 || true
-      tail -n 12 "$log"
+      grep -E -A4 'Failure$' "$log" | head -n 25 || true
+      grep -E '^\[  FAILED  \] .*[^)]$|ERROR SUMMARY' "$log" | sort -u | head -n 20 || tail -n 12 "$log"
       failed+=("$name")
       ;;
     *) if [ "$what" = bench ]; then cat "$log"; fi ;;
