@@ -31,7 +31,7 @@ bool context_is_lost(cudaError_t code) {
 
 }  // namespace
 
-Status cuda_status(cudaError_t code, const char* what, std::source_location where) {
+Status cuda_status(cudaError_t code, std::string_view what, std::source_location where) {
   if (code == cudaSuccess) {
     return {};
   }
