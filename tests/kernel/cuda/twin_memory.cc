@@ -9,6 +9,7 @@
 
 #include "kernel/support.h"
 #include "runtime/cuda/cuda_error.h"
+#include "runtime/cuda/cuda_stream.h"
 
 namespace headrace::testing {
 namespace {
@@ -22,18 +23,6 @@ class Watchdog final : public ::testing::Environment {
   void SetUp() override { alarm(k_watchdog_seconds); }
 };
 const auto* const k_watchdog = ::testing::AddGlobalTestEnvironment(new Watchdog);
-
-class HandleStream final : public Stream {
- public:
-  explicit HandleStream(cudaStream_t handle) : handle_(handle) {}
-  Status enqueue(const Operation&) override { return operation_error("no host operations here"); }
-  Result<Event> record() override { return operation_error("no events here"); }
-  Status wait(Event, Deadline) override { return operation_error("no events here"); }
-  void* native_handle() const override { return handle_; }
-
- private:
-  cudaStream_t handle_;
-};
 
 void randomise(std::byte* bytes, std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
@@ -56,7 +45,7 @@ void DeviceTest::SetUp() {
   RecordProperty("seed", std::to_string(seed_));
   std::printf("HEADRACE_TEST_SEED=%u\n", seed_);
   ASSERT_EQ(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking), cudaSuccess);
-  stream_ = std::make_unique<HandleStream>(handle_);
+  stream_ = CudaStream::borrow(handle_, {});
 }
 
 void DeviceTest::TearDown() {
