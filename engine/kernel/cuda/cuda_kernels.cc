@@ -8,6 +8,7 @@
 #include "runtime/cuda/cuda_stream.h"
 
 namespace headrace {
+
 Result<CudaKernels> CudaKernels::create(CudaKernelOptions options) {
   if (options.max_blocks <= 0) {
     HEADRACE_TRY_ASSIGN(const int multiprocessors,
