@@ -1,6 +1,7 @@
 #include "kernel/cuda/cuda_kernels.h"
 
 #include <cstring>
+#include <functional>
 
 #include "kernel/cuda/twin_memory.h"
 

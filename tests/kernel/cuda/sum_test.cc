@@ -1,5 +1,7 @@
 #include "kernel/cuda/sum.h"
 
+#include <functional>
+
 #include "kernel/cuda/twin_memory.h"
 
 namespace headrace {

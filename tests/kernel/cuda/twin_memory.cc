@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -26,8 +28,9 @@ const auto* const k_watchdog = ::testing::AddGlobalTestEnvironment(new Watchdog)
 
 void randomise(std::byte* bytes, std::size_t count, std::uint32_t seed) {
   std::mt19937 random(seed);
-  for (std::size_t i = 0; i < count; ++i) {
-    bytes[i] = static_cast<std::byte>(random());
+  for (std::size_t i = 0; i < count; i += sizeof(std::uint32_t)) {
+    const auto word = static_cast<std::uint32_t>(random());
+    std::memcpy(bytes + i, &word, std::min(sizeof(word), count - i));
   }
 }
 
@@ -99,8 +102,14 @@ void TwinMemory::mirror() {
   std::memmove(bytes_.data() + shift, bytes_.data(), bytes_.size() - k_line);
   host_ = bytes_.data() + shift;
   ASSERT_EQ(cudaMalloc(reinterpret_cast<void**>(&device_), bytes_.size() - k_line), cudaSuccess);
+  upload();
+}
+
+void TwinMemory::upload() {
   ASSERT_EQ(cudaMemcpy(device_, host_, bytes_.size() - k_line, cudaMemcpyHostToDevice),
             cudaSuccess);
+  // The copy of ordinary memory may still be under way, and other streams do not wait for it.
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 }
 
 void TwinMemory::differs_in_nans(std::size_t place, DType dtype, std::size_t count) {

@@ -52,6 +52,8 @@ class TwinMemory {
 
   /// Fixes the size; pointers are valid from here on, both sides hold the same bytes.
   void mirror();
+  /// The host's bytes to the device once more.
+  void upload();
   template <class T = void>
   T* host(std::size_t place) {
     return reinterpret_cast<T*>(host_ + place);
