@@ -53,7 +53,6 @@ class Output {
 struct Options {
   std::string out;
   KernelBenchOptions kernels;
-  KernelBenchOptions kernels;
   OverlapOptions overlap;
   GemmShape gemm;
   std::vector<double> gb_per_s{50, 200};
@@ -91,25 +90,6 @@ void run_overlap(const Options& options) {
       output.write(to_text(one, memory_rate), to_json(one, memory_rate));
     }
   }
-}
-
-void run_kernels(const Options& options) {
-  Output output(options.out);
-  for (const KernelCase& one : value_or_throw(run_kernel_bench(options.kernels))) {
-    output.write(to_text(one), to_json(one));
-  }
-}
-
-void add_kernels(CLI::App& app, Options& options) {
-  CLI::App* command =
-      app.add_subcommand("kernels", "Each kernel with few blocks and with many, beside a copy");
-  command->add_option("--rounds", options.kernels.timed, "timed launches of each")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--blocks", options.kernels.blocks, "numbers of blocks that count as few")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  command->callback([&options] { run_kernels(options); });
 }
 
 void add_overlap(CLI::App& app, Options& options) {
@@ -159,7 +139,6 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     app.fallthrough();
     app.add_option("--out", options.out, "file that gets one JSON object a case and line");
-    headrace::bench::add_kernels(app, options);
     headrace::bench::add_overlap(app, options);
     headrace::bench::add_kernels(app, options);
     CLI11_PARSE(app, argc, argv);
