@@ -11,6 +11,7 @@
 
 #include "bench/cuda/axpy.h"
 #include "bench/cuda/gemm.h"
+#include "bench/cuda/kernel_bench.h"
 #include "bench/cuda/loads.h"
 #include "bench/cuda/overlap_bench.h"
 
@@ -41,7 +42,7 @@ class Output {
     fmt::print("{}\n", text);
     std::fflush(stdout);
     if (file_) {
-      *file_ << json << std::endl;
+      *file_ << json << '\n' << std::flush;
     }
   }
 
@@ -51,6 +52,7 @@ class Output {
 
 struct Options {
   std::string out;
+  KernelBenchOptions kernels;
   OverlapOptions overlap;
   GemmShape gemm;
   std::vector<double> gb_per_s{50, 200};
@@ -108,6 +110,25 @@ void add_overlap(CLI::App& app, Options& options) {
   command->callback([&options] { run_overlap(options); });
 }
 
+void run_kernels(const Options& options) {
+  Output output(options.out);
+  for (const KernelCase& one : value_or_throw(run_kernel_bench(options.kernels))) {
+    output.write(to_text(one), to_json(one));
+  }
+}
+
+void add_kernels(CLI::App& app, Options& options) {
+  CLI::App* command = app.add_subcommand(
+      "kernels", "Bytes a second of the kernels, beside a copy within the device");
+  command->add_option("--blocks", options.kernels.blocks, "of the cases with few")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--timed", options.kernels.timed, "launches a case")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10'000));
+  command->callback([&options] { run_kernels(options); });
+}
+
 }  // namespace
 }  // namespace headrace::bench
 
@@ -119,6 +140,7 @@ int main(int argc, char** argv) {
     app.fallthrough();
     app.add_option("--out", options.out, "file that gets one JSON object a case and line");
     headrace::bench::add_overlap(app, options);
+    headrace::bench::add_kernels(app, options);
     CLI11_PARSE(app, argc, argv);
     return 0;
   } catch (const std::exception& exception) {

@@ -1,4 +1,4 @@
-#include "bench/cuda/stream.h"
+#include "bench/cuda/event.h"
 
 #include <thread>
 
@@ -8,13 +8,6 @@ namespace {
 constexpr std::chrono::microseconds k_poll{20};
 
 }  // namespace
-
-Result<OwnedStream> make_stream() {
-  cudaStream_t stream = nullptr;
-  HEADRACE_TRY(
-      cuda_status(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream"));
-  return OwnedStream(stream);
-}
 
 Result<OwnedEvent> make_event(bool timing) {
   cudaEvent_t event = nullptr;
