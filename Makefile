@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench lint format release asan tsan pytest setup-dev clean
+.PHONY: help build demo test bench lint format release asan tsan pytest gpu-test gpu-bench setup-dev clean
 
 help:
 	@echo 'make demo    fine-tune a small model with stock FSDP2 and with Headrace; out/report.html (RANKS=2)'
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench   measure; out/bench.jsonl'
 	@echo 'make lint    formatting, clang-tidy, ruff, layer order      make format   format all sources'
 	@echo 'make release | asan | tsan | pytest                         one test suite alone'
+	@echo 'make gpu-test | gpu-bench   on a machine with an NVIDIA GPU (docs/gpu.md); PHASES="kernel" for some alone'
 	@echo 'make clean   remove build/ and out/ (.venv stays)'
 
 build:
@@ -55,6 +56,12 @@ pytest: setup-dev
 bench:
 	@scripts/setup.sh bench
 	scripts/bench.sh
+
+gpu-test:
+	@scripts/gpu.sh test $(PHASES)
+
+gpu-bench:
+	@scripts/gpu.sh bench $(PHASES)
 
 clean:
 	rm -rf build out

@@ -15,8 +15,12 @@ if(HEADRACE_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 90)  # machine code for Hopper, and what later GPUs compile at start
   endif()
   enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know it of nvcc 12 and newer
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # the program also starts where there is no CUDA
   find_package(CUDAToolkit REQUIRED)
+  add_custom_target(gpu)  # every program that needs a GPU to run
 endif()

@@ -72,15 +72,14 @@ std::size_t elements(const ParameterSpec& parameter) {
 /// One rank with everything that it needs for calls of a model.
 class Caller {
  public:
-  Caller(const Rank& self, const World& world, const LockstepOptions& options,
-         LaneThreads threads = LaneThreads::caller)
+  Caller(const Rank& self, const World& world, const LockstepOptions& options, Lanes lanes = {})
       : rank_(self.rank),
         plan_(LockstepPlan::make(world.topology(), uneven_model(), options, k_page).value()) {
     TransportConfig config = self.config;
     config.memory_bytes = plan_.end();
     transport_ = self.make(config).value();
     lockstep_ =
-        Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000), threads).value();
+        Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000), lanes).value();
   }
 
   Lockstep& lockstep() { return *lockstep_; }
@@ -103,7 +102,7 @@ class Caller {
       shards.emplace_back(count * item_size(dtype) + 1);
       std::byte* here = shards.back().data();
       if (adopted) {
-        here = transport_->memory() + plan_.resident_offset(group) + map.published_offset(p);
+        here = transport_->at(plan_.resident_offset(group) + map.published_offset(p));
       }
       for (std::size_t i = 0; i < count; ++i) {
         store(here, dtype, i, element_of(group, p, map.first_element(p, rank_) + i, round));
@@ -278,7 +277,7 @@ TEST_P(LockstepTest, plans_nothing_in_the_steady_state) {
 
 TEST_P(LockstepTest, lanes_may_run_side_by_side) {
   run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks(), LaneThreads::workers);
+    Caller caller(self, world(), small_chunks(), {.streams = k_most_lane_streams});
     for (int round = 0; round < 6; ++round) {
       caller.gather(0, round);
       caller.reduce(1, DType::float32, round, true);
@@ -306,8 +305,7 @@ TEST_P(LockstepTest, knobs_and_threads_change_no_bit) {
     options.reduce_scatter.mode =
         random() % 2 == 0 ? GradientMode::in_place : GradientMode::slot_reuse;
     run([&](const Rank& self) {
-      Caller caller(self, world(), options,
-                    trial % 2 == 0 ? LaneThreads::caller : LaneThreads::workers);
+      Caller caller(self, world(), options, {.streams = static_cast<std::size_t>(trial % 5) * 2});
       caller.gather(0, 3);
       std::vector<float> output;
       for (int repetition = 0; repetition < 2; ++repetition) {
