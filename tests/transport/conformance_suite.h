@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -70,7 +71,12 @@ inline void run(PeerGroup group, const Body& body) {
     auto transport = self.transport();
     ASSERT_TRUE(transport) << transport.error().describe();
     const auto memory = self.memory();
-    body({.self = self, .transport = **transport, .memory = *memory, .stream = memory->stream()});
+    // A stream of the transport tells what has gone wrong; on the host an operation does.
+    std::unique_ptr<Stream> stream = std::make_unique<InlineStream>();
+    if ((*transport)->capability().device_memory) {
+      stream = (*transport)->make_stream().value();
+    }
+    body({.self = self, .transport = **transport, .memory = *memory, .stream = *stream});
     (*transport)->liveness().leave();
   });
 }

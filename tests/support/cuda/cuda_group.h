@@ -10,10 +10,10 @@ namespace headrace::testing {
 /// Ranks as processes, all on the first device, with this kind of device memory.
 PeerGroup cuda_group(DeviceMemoryKind kind, int world_size, const CudaOptions& options = {});
 
-/// Of both kinds and of every number of ranks that this program runs.
+/// Of every number of ranks that this program runs; of two also with the other kind of memory.
 std::vector<PeerGroup> cuda_groups();
 
-/// Device memory and a stream of the calling process.
+/// Device memory of the calling process.
 std::unique_ptr<DataMemory> device_memory();
 
 /// Why the tests of this program cannot run here; empty where they can. Asked in a process of its
