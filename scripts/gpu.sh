@@ -204,7 +204,7 @@ run_phase() {
   fi
   case $verdict in
     FAILED*)
-      grep -E -A4 'Failure$' "$log" | head -n 25 || true
+      grep -E -A4 '(Failure|Skipped)$' "$log" | head -n 25 || true
       grep -E '^\[  FAILED  \] .*[^)]$|ERROR SUMMARY' "$log" | sort -u | head -n 20 || tail -n 12 "$log"
       failed+=("$name")
       ;;
