@@ -32,6 +32,7 @@ test_phases=(
 bench_phases=(
   'kernels      | plain     | 1       | 120 | gpu_bench kernels'
   'overlap      | plain     | 1       | 180 | gpu_bench overlap'
+  'landing      | mps       | 2 4 8   | 180 | gpu_bench landing'
 )
 
 what=${1:-}

@@ -247,4 +247,4 @@ def test_a_measurement_is_shown_and_its_lines_are_kept(machine: Machine) -> None
     status, output = machine.run("bench")
     assert status == 0, output
     assert "a table of overlap\n" in output
-    assert machine.lines("out/gpu/bench.jsonl") == ["{}", "{}"]
+    assert machine.lines("out/gpu/bench.jsonl") == ["{}"] * 5, "landing runs with 2, 4 and 8 ranks"
