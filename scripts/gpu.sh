@@ -32,6 +32,7 @@ test_phases=(
 bench_phases=(
   'kernels      | plain     | 1       | 120 | gpu_bench kernels'
   'overlap      | plain     | 1       | 180 | gpu_bench overlap'
+  'landing      | mps       | 2 4 8   | 180 | gpu_bench landing'
 )
 
 what=${1:-}
@@ -204,7 +205,7 @@ run_phase() {
   fi
   case $verdict in
     FAILED*)
-      grep -E -A4 'Failure$' "$log" | head -n 25 || true
+      grep -E -A4 '(Failure|Skipped)$' "$log" | head -n 25 || true
       grep -E '^\[  FAILED  \] .*[^)]$|ERROR SUMMARY' "$log" | sort -u | head -n 20 || tail -n 12 "$log"
       failed+=("$name")
       ;;

@@ -143,6 +143,7 @@ void add_landing(CLI::App& app, Options& options) {
   CLI::App* command = app.add_subcommand(
       "landing", "Ways of landing a group of 30 tensors, ranks as processes on the device");
   command->add_option("--ranks", options.landing.ranks, "processes")
+      ->envname("HEADRACE_GPU_RANKS")
       ->capture_default_str()
       ->check(CLI::Range(1, 8));
   command->add_option("--shard-mib", options.landing.shard_mib, "MiB of a rank's shard")
