@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 
 #include "bench/cuda/buffer.h"
+#include "bench/cuda/event.h"
 #include "bench/cuda/gpu_environment.h"
 #include "bench/cuda/random_values.h"
-#include "bench/cuda/stream.h"
 #include "bench/environment.h"
 #include "bench/result.h"
 #include "kernel/cuda/accumulate.h"
@@ -16,6 +17,7 @@
 #include "kernel/cuda/copy.h"
 #include "kernel/cuda/launch.h"
 #include "kernel/cuda/sum.h"
+#include "runtime/cuda/cuda_stream.h"
 
 namespace headrace::bench {
 namespace {
@@ -36,15 +38,17 @@ struct Measured {
 class Bench {
  public:
   static Result<Bench> make(const KernelBenchOptions& options) {
-    HEADRACE_TRY_ASSIGN(OwnedStream stream, make_stream());
+    HEADRACE_TRY_ASSIGN(auto owned, CudaStream::make(StreamPriority::low, nullptr));
+    HEADRACE_TRY_ASSIGN(const cudaStream_t stream, native_stream(*owned, "a benchmark"));
     HEADRACE_TRY_ASSIGN(DeviceBuffer from, DeviceBuffer::make(options.full_grid_bytes));
     HEADRACE_TRY_ASSIGN(DeviceBuffer to, DeviceBuffer::make(options.full_grid_bytes));
     // Two bf16 side by side are also an fp32 of a sensible magnitude.
-    HEADRACE_TRY(fill_bfloat16(stream.get(), from.data(), from.bytes() / k_half, 1));
-    HEADRACE_TRY(fill_bfloat16(stream.get(), to.data(), to.bytes() / k_half, 2));
+    HEADRACE_TRY(fill_bfloat16(stream, from.data(), from.bytes() / k_half, 1));
+    HEADRACE_TRY(fill_bfloat16(stream, to.data(), to.bytes() / k_half, 2));
     HEADRACE_TRY_ASSIGN(const int multiprocessors,
                         device_attribute(cudaDevAttrMultiProcessorCount));
-    return Bench(options, std::move(stream), std::move(from), std::move(to), multiprocessors);
+    return Bench(options, std::move(owned), stream, std::move(from), std::move(to),
+                 multiprocessors);
   }
 
   Result<std::vector<KernelCase>> run() {
@@ -56,7 +60,7 @@ class Bench {
         const std::size_t elements =
             bytes / kernel.bytes_per_element / k_element_step * k_element_step;
         HEADRACE_TRY(measure(kernel.name, blocks, elements * kernel.bytes_per_element,
-                             [&] { return kernel.launch(stream_.get(), elements, blocks); }));
+                             [&] { return kernel.launch(stream_, elements, blocks); }));
       }
     }
     HEADRACE_TRY(measure_pieces());
@@ -64,10 +68,11 @@ class Bench {
   }
 
  private:
-  Bench(KernelBenchOptions options, OwnedStream stream, DeviceBuffer from, DeviceBuffer to,
-        int multiprocessors)
+  Bench(KernelBenchOptions options, std::unique_ptr<CudaStream> owned, cudaStream_t stream,
+        DeviceBuffer from, DeviceBuffer to, int multiprocessors)
       : options_(std::move(options)),
-        stream_(std::move(stream)),
+        owned_(std::move(owned)),
+        stream_(stream),
         from_(std::move(from)),
         to_(std::move(to)),
         multiprocessors_(multiprocessors) {}
@@ -125,7 +130,7 @@ class Bench {
     const std::size_t bytes = options_.full_grid_bytes / 2;
     return measure("copy within the device by CUDA", 0, 2 * bytes, [&] {
       return cuda_status(
-          cudaMemcpyAsync(to_.data(), from_.data(), bytes, cudaMemcpyDeviceToDevice, stream_.get()),
+          cudaMemcpyAsync(to_.data(), from_.data(), bytes, cudaMemcpyDeviceToDevice, stream_),
           "a copy within the device");
     });
   }
@@ -146,16 +151,16 @@ class Bench {
                                          options_.piece_bytes >> 10);
     const auto one_by_one = [&]() -> Status {
       for (const CopySegment& piece : pieces) {
-        HEADRACE_TRY(cuda_status(cudaMemcpyAsync(piece.to, piece.from, piece.bytes,
-                                                 cudaMemcpyDeviceToDevice, stream_.get()),
-                                 "a copy within the device"));
+        HEADRACE_TRY(cuda_status(
+            cudaMemcpyAsync(piece.to, piece.from, piece.bytes, cudaMemcpyDeviceToDevice, stream_),
+            "a copy within the device"));
       }
       return {};
     };
     HEADRACE_TRY(measure(name + "cudaMemcpyAsync each", 0, bytes, one_by_one));
     for (const int blocks : options_.blocks) {
       HEADRACE_TRY(measure(name + "one launch", blocks, bytes,
-                           [&] { return copy_blocks(stream_.get(), pieces, blocks); }));
+                           [&] { return copy_blocks(stream_, pieces, blocks); }));
     }
     return {};
   }
@@ -189,11 +194,12 @@ class Bench {
   }
 
   Status mark(const OwnedEvent& event) {
-    return cuda_status(cudaEventRecord(event.get(), stream_.get()), "recording an event");
+    return cuda_status(cudaEventRecord(event.get(), stream_), "recording an event");
   }
 
   KernelBenchOptions options_;
-  OwnedStream stream_;
+  std::unique_ptr<CudaStream> owned_;
+  cudaStream_t stream_;
   DeviceBuffer from_;
   DeviceBuffer to_;
   int multiprocessors_;

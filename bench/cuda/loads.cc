@@ -3,35 +3,18 @@
 #include <memory>
 
 #include "bench/cuda/buffer.h"
+#include "runtime/cuda/cuda_stream.h"
 
 namespace headrace::bench {
-namespace {
-
-// Takes kernels, and nothing else.
-class BorrowedStream final : public Stream {
- public:
-  explicit BorrowedStream(cudaStream_t stream) : stream_(stream) {}
-
-  Status enqueue(const Operation& /*operation*/) override { return refusal(); }
-  Result<Event> record() override { return refusal(); }
-  Status wait(Event /*event*/, Deadline /*deadline*/) override { return refusal(); }
-  void* native_handle() const override { return stream_; }
-
- private:
-  static Error refusal() { return operation_error("this stream takes kernels alone"); }
-
-  cudaStream_t stream_;
-};
-
-}  // namespace
 
 Result<Load> copy_engine_load(std::size_t bytes) {
   HEADRACE_TRY_ASSIGN(auto buffer, DeviceBuffer::make(2 * bytes));
   HEADRACE_TRY(cuda_status(cudaMemset(buffer.data(), 0, buffer.bytes()), "zeroing a buffer"));
   auto memory = std::make_shared<DeviceBuffer>(std::move(buffer));
-  const auto enqueue = [memory, bytes](cudaStream_t stream) {
+  const auto enqueue = [memory, bytes](Stream& stream) -> Status {
+    HEADRACE_TRY_ASSIGN(const cudaStream_t native, native_stream(stream, "a copy"));
     auto* data = static_cast<std::byte*>(memory->data());
-    return cuda_status(cudaMemcpyAsync(data + bytes, data, bytes, cudaMemcpyDeviceToDevice, stream),
+    return cuda_status(cudaMemcpyAsync(data + bytes, data, bytes, cudaMemcpyDeviceToDevice, native),
                        "enqueueing a copy");
   };
   return Load{.name = "copy engine", .enqueue = enqueue, .bytes = bytes, .traffic = 2 * bytes};
@@ -52,10 +35,7 @@ Result<Load> sum_load(const CudaKernels& kernels, int sources, std::size_t bytes
   }
   auto memory =
       std::make_shared<std::pair<DeviceBuffer, DeviceBuffer>>(std::move(input), std::move(output));
-  const auto enqueue = [memory, job, kernels](cudaStream_t stream) {
-    BorrowedStream borrowed(stream);
-    return kernels.sum(borrowed, job);
-  };
+  const auto enqueue = [memory, job, kernels](Stream& stream) { return kernels.sum(stream, job); };
   return Load{.name = "sum of " + std::to_string(sources) + " bf16",
               .enqueue = enqueue,
               .bytes = bytes,

@@ -12,6 +12,7 @@
 #include "bench/cuda/axpy.h"
 #include "bench/cuda/gemm.h"
 #include "bench/cuda/kernel_bench.h"
+#include "bench/cuda/landing_bench.h"
 #include "bench/cuda/loads.h"
 #include "bench/cuda/overlap_bench.h"
 
@@ -42,7 +43,7 @@ class Output {
     fmt::print("{}\n", text);
     std::fflush(stdout);
     if (file_) {
-      *file_ << json << std::endl;
+      *file_ << json << '\n' << std::flush;
     }
   }
 
@@ -53,6 +54,7 @@ class Output {
 struct Options {
   std::string out;
   KernelBenchOptions kernels;
+  LandingOptions landing;
   OverlapOptions overlap;
   GemmShape gemm;
   std::vector<double> gb_per_s{50, 200};
@@ -129,6 +131,29 @@ void add_kernels(CLI::App& app, Options& options) {
   command->callback([&options] { run_kernels(options); });
 }
 
+void run_landing(const Options& options) {
+  Output output(options.out);
+  for (const int mib : options.landing.shard_mib) {
+    const LandingCase one = value_or_throw(run_landing_case(options.landing, mib));
+    output.write(to_text(one), to_json(one));
+  }
+}
+
+void add_landing(CLI::App& app, Options& options) {
+  CLI::App* command = app.add_subcommand(
+      "landing", "Ways of landing a group of 30 tensors, ranks as processes on the device");
+  command->add_option("--ranks", options.landing.ranks, "processes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 8));
+  command->add_option("--shard-mib", options.landing.shard_mib, "MiB of a rank's shard")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--timed", options.landing.rounds.timed, "runs of each arm")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->callback([&options] { run_landing(options); });
+}
+
 }  // namespace
 }  // namespace headrace::bench
 
@@ -141,6 +166,7 @@ int main(int argc, char** argv) {
     app.add_option("--out", options.out, "file that gets one JSON object a case and line");
     headrace::bench::add_overlap(app, options);
     headrace::bench::add_kernels(app, options);
+    headrace::bench::add_landing(app, options);
     CLI11_PARSE(app, argc, argv);
     return 0;
   } catch (const std::exception& exception) {

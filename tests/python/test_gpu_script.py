@@ -152,6 +152,7 @@ def test_all_phases_pass_and_mps_is_started_for_ranks_alone(machine: Machine) ->
     assert machine.lines("mps").count("quit") == len(in_mps) == len(machine.lines("daemons"))
     assert not machine.is_left(machine.lines("daemons"))
     assert not any(Path(run[3]).exists() for run in in_mps)
+    assert "MPS did not end" not in "".join(machine.lines("out/gpu/transport.log"))
 
 
 def test_every_phase_runs_whatever_the_others_came_to(machine: Machine) -> None:

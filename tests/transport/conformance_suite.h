@@ -76,7 +76,11 @@ inline void run(PeerGroup group, const Body& body) {
 }
 
 /// The parameter says what the group's ranks are, and how many.
-class Conformance : public ::testing::TestWithParam<PeerGroup> {};
+class Conformance : public ::testing::TestWithParam<PeerGroup> {
+ protected:
+  void SetUp() override { skip_unless_runnable(GetParam()); }
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Conformance);
 
 TEST_P(Conformance, memory_starts_as_zeros) {
   run(GetParam(), [](const Seat& seat) {
@@ -317,6 +321,7 @@ TEST_P(Conformance, differing_ranks_are_told_before_the_first_byte_moves) {
 /// The parameter's ranks, as two nodes of two.
 class RailConformance : public ::testing::TestWithParam<PeerGroup> {
  protected:
+  void SetUp() override { skip_unless_runnable(GetParam()); }
   static void run(std::size_t memory_bytes, const Body& body) {
     PeerGroup group = GetParam();
     group.world_size = 4;
@@ -325,6 +330,8 @@ class RailConformance : public ::testing::TestWithParam<PeerGroup> {
     testing::run(group, body);
   }
 };
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RailConformance);
 
 TEST_P(RailConformance, carries_large_puts_before_their_signals) {
   constexpr std::size_t k_bytes = 3 << 20;
