@@ -15,13 +15,18 @@ class CudaFoldTest : public testing::DeviceTest {
     std::size_t count;
   };
 
+  static constexpr std::size_t k_many = 10;
+
   // Addend i lies i * `step` elements further past an aligned address than the destination.
   static Placed place(TwinMemory& memory, std::size_t to_past, std::size_t step,
                       std::size_t addends, std::size_t count) {
-    Placed job = {memory.place_numbers(DType::float32, count, 4 * to_past), {}, count};
+    const auto array = [&](std::size_t past) {
+      return addends < k_many ? memory.place_numbers(DType::float32, count, 4 * past)
+                              : memory.place_ordinary(DType::float32, count, 4 * past);
+    };
+    Placed job = {array(to_past), {}, count};
     for (std::size_t i = 0; i < addends; ++i) {
-      job.addends.push_back(
-          memory.place_numbers(DType::float32, count, 4 * ((to_past + i * step) % 4)));
+      job.addends.push_back(array((to_past + i * step) % 4));
     }
     memory.differs_in_nans(job.to, DType::float32, count);
     return job;

@@ -35,6 +35,8 @@ class CudaSumTest : public testing::DeviceTest {
     bool add;
   };
 
+  static constexpr std::size_t k_many = 10;
+
   // Rows `to_past` elements past an aligned address, those of source s `from_past(s)` elements past
   // one; `gap` elements between rows.
   template <class FromPast>
@@ -44,11 +46,15 @@ class CudaSumTest : public testing::DeviceTest {
     Placed job = {.dtypes = dtypes, .rows = rows, .elements = elements, .add = add};
     const std::size_t row = elements + gap;
     job.to_pitch = row * sizeof(float);
-    job.to = memory.place_numbers(k_full, rows * row, to_past * sizeof(float));
+    const auto array = [&](DType dtype, std::size_t past) {
+      return dtypes.size() < k_many
+                 ? memory.place_numbers(dtype, rows * row, past * item_size(dtype))
+                 : memory.place_ordinary(dtype, rows * row, past * item_size(dtype));
+    };
+    job.to = array(k_full, to_past);
     for (std::size_t s = 0; s < dtypes.size(); ++s) {
-      const std::size_t item = item_size(dtypes[s]);
-      job.pitches.push_back(row * item);
-      job.from.push_back(memory.place_numbers(dtypes[s], rows * row, from_past(s) * item));
+      job.pitches.push_back(row * item_size(dtypes[s]));
+      job.from.push_back(array(dtypes[s], from_past(s)));
     }
     job.scale = add ? -0.3F : 0.125F;
     memory.differs_in_nans(job.to, k_full, rows * row);

@@ -80,18 +80,30 @@ std::size_t TwinMemory::place_numbers(DType dtype, std::size_t count, std::size_
   return begin;
 }
 
-std::size_t TwinMemory::place_integers(DType dtype, std::size_t count, std::size_t past) {
+template <class Draw>
+std::size_t TwinMemory::place_drawn(DType dtype, std::size_t count, std::size_t past, Draw draw) {
   const std::size_t begin = place(count * item_size(dtype), past);
   std::mt19937 random(seed_++);
   for (std::size_t i = 0; i < count; ++i) {
-    const float value = static_cast<float>(random() % 17U) - 8.0F;
-    const auto bits = std::bit_cast<std::uint32_t>(value);
+    const auto bits = std::bit_cast<std::uint32_t>(draw(random));
     const auto upper = static_cast<std::uint16_t>(bits >> 16);
     std::byte* at = bytes_.data() + begin + i * item_size(dtype);
     dtype == DType::float32 ? std::memcpy(at, &bits, sizeof(bits))
                             : std::memcpy(at, &upper, sizeof(upper));
   }
   return begin;
+}
+
+std::size_t TwinMemory::place_ordinary(DType dtype, std::size_t count, std::size_t past) {
+  return place_drawn(dtype, count, past, [](std::mt19937& random) {
+    return static_cast<float>(static_cast<std::int32_t>(random())) * 0x1p-31F;
+  });
+}
+
+std::size_t TwinMemory::place_integers(DType dtype, std::size_t count, std::size_t past) {
+  return place_drawn(dtype, count, past, [](std::mt19937& random) {
+    return static_cast<float>(random() % 17U) - 8.0F;
+  });
 }
 
 void TwinMemory::mirror() {

@@ -47,6 +47,9 @@ class TwinMemory {
   /// The same for an array of numbers, special ones among them. Results may differ in NaN payloads
   /// in arrays given to `differs_in_nans`.
   std::size_t place_numbers(DType dtype, std::size_t count, std::size_t past);
+  /// Numbers between -1 and 1 that use every bit of an fp32 mantissa: where many are added, a sum
+  /// with special ones among them would be a NaN nearly everywhere, and equal to any other.
+  std::size_t place_ordinary(DType dtype, std::size_t count, std::size_t past);
   /// Exact small integers, whose sums in any order are exact.
   std::size_t place_integers(DType dtype, std::size_t count, std::size_t past);
 
@@ -74,6 +77,9 @@ class TwinMemory {
     DType dtype;
     std::size_t count;
   };
+
+  template <class Draw>
+  std::size_t place_drawn(DType dtype, std::size_t count, std::size_t past, Draw draw);
 
   std::uint32_t seed_;
   std::vector<std::byte> bytes_;
