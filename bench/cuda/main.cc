@@ -60,7 +60,7 @@ struct Options {
   std::vector<double> gb_per_s{50, 200};
   std::size_t unit_kib = 4096;
   std::size_t axpy_mib = 512;
-  int sources = 8;
+  int ranks = 8;
   int blocks = 8;
 };
 
@@ -68,7 +68,9 @@ std::vector<Load> loads(const Options& options) {
   const std::size_t bytes = options.unit_kib << 10;
   const auto kernels = value_or_throw(CudaKernels::create({.max_blocks = options.blocks}));
   return {value_or_throw(copy_engine_load(bytes)),
-          value_or_throw(sum_load(kernels, options.sources, bytes))};
+          value_or_throw(reduce_scatter_load(kernels, options.ranks, bytes)),
+          value_or_throw(push_load(options.blocks, bytes)),
+          value_or_throw(packed_load(options.ranks, bytes))};
 }
 
 void run_overlap(const Options& options) {

@@ -89,6 +89,8 @@ class Caller {
         Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000), lanes).value();
   }
 
+  int rank() const { return rank_; }
+  int world_size() const { return plan_.topology().world_size(); }
   Lockstep& lockstep() { return *lockstep_; }
   const LockstepPlan& plan() const { return plan_; }
   Transport& transport() { return *transport_; }
@@ -203,6 +205,113 @@ class Caller {
   std::unique_ptr<Lockstep> lockstep_;
 };
 
+inline LockstepOptions small_chunks() {
+  LockstepOptions options;
+  options.adopted = {false, true};
+  options.reduce_scatter.chunk_bytes = 512;
+  return options;
+}
+
+inline void gather_call_after_call(Caller& caller) {
+  for (int round = 0; round < 5; ++round) {
+    caller.gather(0, round);
+    caller.gather(1, round);
+    caller.gather(1, round + 1);
+  }
+}
+
+inline void reduce_call_after_call(Caller& caller) {
+  for (int round = 0; round < 3; ++round) {
+    caller.reduce(0, DType::bfloat16, round, false);
+    caller.reduce(1, DType::float32, round, false);
+    caller.reduce(0, DType::float32, round, false, 0.25F);
+    caller.reduce(0, DType::bfloat16, round, true);
+    caller.reduce(0, DType::bfloat16, round, true, 0.5F, true);
+  }
+}
+
+inline void take_turns(Caller& caller) {
+  for (int round = 0; round < 4; ++round) {
+    caller.gather(0, round);
+    caller.gather(1, round);
+    caller.reduce(1, DType::float32, round, true);
+    caller.gather(0, round);
+    caller.reduce(0, DType::bfloat16, round, true);
+  }
+}
+
+inline void plan_nothing_more(Caller& caller) {
+  const std::size_t gathers = caller.plan().groups();
+  EXPECT_EQ(caller.lockstep().programs(), gathers);
+  for (int round = 0; round < 3; ++round) {
+    caller.gather(0, round);
+    caller.reduce(0, DType::bfloat16, round, true);
+    caller.reduce(0, DType::float32, round, true);
+    EXPECT_EQ(caller.lockstep().programs(), gathers + 2) << "round " << round;
+  }
+}
+
+inline void alternate(Caller& caller) {
+  for (int round = 0; round < 6; ++round) {
+    caller.gather(0, round);
+    caller.reduce(1, DType::float32, round, true);
+    caller.gather(1, round);
+    caller.reduce(0, DType::bfloat16, round, false);
+  }
+}
+
+inline void reduce_one_parameter(Caller& caller) {
+  const AddressMap& map = caller.plan().map(0);
+  const float* ones = caller.memory().copy_of(std::vector<float>(130 * 33, 1.0F));
+  std::vector<float> output(map.accumulator_bytes() / sizeof(float), -7.0F);
+  float* packed = caller.memory().copy_of(output);
+  for (int round = 0; round < 2; ++round) {
+    const GradientSource source{.parameter = 2, .address = ones};
+    ASSERT_TRUE(caller.lockstep().reduce_scatter(0, {&source, 1}, packed, 1.0F, false, false));
+    output = caller.memory().values<float>(packed, output.size());
+    for (const std::size_t p : {std::size_t{0}, std::size_t{2}, std::size_t{3}}) {
+      const float* rows = output.data() + map.accumulator_offset(p) / sizeof(float);
+      for (std::size_t i = 0; i < map.shard_elements(p, caller.rank()); ++i) {
+        if (p == 2) {
+          ASSERT_EQ(rows[i], static_cast<float>(caller.world_size()));
+        } else if (caller.world_size() <= caller.plan().topology().local_ranks()) {
+          ASSERT_EQ(rows[i], -7.0F);
+        }
+      }
+    }
+  }
+}
+
+inline void reduce_infinities(Caller& caller) {
+  const AddressMap& map = caller.plan().map(1);
+  const float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> values(40 * 11, 1.0F);
+  values[0] = inf;
+  values[1] = caller.rank() == 0 ? inf : -inf;
+  values[2] = caller.rank() == 0 ? std::nanf("") : 1.0F;
+  std::vector<float> output(map.accumulator_bytes() / sizeof(float));
+  float* packed = caller.memory().copy_of(output);
+  const GradientSource source{.parameter = 2, .address = caller.memory().copy_of(values)};
+  ASSERT_TRUE(caller.lockstep().reduce_scatter(1, {&source, 1}, packed, 1.0F, false, false));
+  output = caller.memory().values<float>(packed, output.size());
+  if (caller.rank() == 0) {
+    const float* rows = output.data() + map.accumulator_offset(2) / sizeof(float);
+    EXPECT_EQ(rows[0], inf);
+    EXPECT_EQ(std::isnan(rows[1]), caller.world_size() > 1);
+    EXPECT_TRUE(std::isnan(rows[2]));
+    EXPECT_EQ(rows[3], static_cast<float>(caller.world_size()));
+  }
+}
+
+/// Zeroed words that forked ranks share with their parent.
+inline std::shared_ptr<std::uint64_t> shared_words(std::size_t count) {
+  const std::size_t bytes = count * sizeof(std::uint64_t);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  EXPECT_NE(memory, MAP_FAILED);
+  return {static_cast<std::uint64_t*>(memory),
+          [bytes](std::uint64_t* words) { ::munmap(words, bytes); }};
+}
+
 /// Ranks of some kind, and how they stand.
 struct WorldCase {
   PeerGroup group;
@@ -231,180 +340,72 @@ class LockstepTest : public ::testing::TestWithParam<WorldCase> {
   void SetUp() override { skip_unless_runnable(GetParam().group); }
 
   static World world() { return GetParam().world; }
+  static void with_caller(const std::function<void(Caller&)>& body, Lanes lanes = {}) {
+    run([&](const Rank& self) {
+      Caller caller(self, world(), small_chunks(), lanes);
+      body(caller);
+      caller.leave();
+    });
+  }
   static void run(const std::function<void(const Rank&)>& body) {
     run_ranks(GetParam().group, body);
+  }
+
+  /// Runs with random options give the same bits as each other.
+  static void expect_knobs_change_no_bit(std::size_t trials) {
+    const auto ranks = static_cast<std::size_t>(world().ranks());
+    const std::shared_ptr<std::uint64_t> shared = shared_words(trials * ranks);
+    std::uint64_t* digests = shared.get();
+    std::mt19937 random(7);
+    for (std::size_t trial = 0; trial < trials; ++trial) {
+      LockstepOptions options;
+      options.all_gather.head_bytes = 1 + random() % 4096;
+      options.all_gather.min_run = static_cast<int>(1 + random() % 5);
+      options.reduce_scatter.chunk_bytes = 64 << random() % 8;
+      options.reduce_scatter.staging_slots = static_cast<int>(1 + random() % 3);
+      options.reduce_scatter.passes = static_cast<int>(1 + random() % 4);
+      options.reduce_scatter.transfers = static_cast<int>(1 + random() % 4);
+      options.reduce_scatter.mode =
+          random() % 2 == 0 ? GradientMode::in_place : GradientMode::slot_reuse;
+      run([&](const Rank& self) {
+        Caller caller(self, world(), options, {.streams = static_cast<std::size_t>(trial % 5) * 2});
+        caller.gather(0, 3);
+        std::vector<float> output;
+        for (int repetition = 0; repetition < 2; ++repetition) {
+          output = caller.reduce(0, DType::bfloat16, 1, false, 0.3F);
+        }
+        const std::string_view bytes(reinterpret_cast<const char*>(output.data()),
+                                     output.size() * sizeof(float));
+        digests[trial * ranks + static_cast<std::size_t>(self.rank)] = Digest().add(bytes).value();
+        caller.leave();
+      });
+      for (std::size_t rank = 0; rank < ranks; ++rank) {
+        ASSERT_NE(digests[trial * ranks + rank], 0U);
+        ASSERT_EQ(digests[trial * ranks + rank], digests[rank]) << "trial " << trial;
+      }
+    }
   }
 };
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LockstepTest);
 
-/// Zeroed words that forked ranks share with their parent.
-inline std::shared_ptr<std::uint64_t> shared_words(std::size_t count) {
-  const std::size_t bytes = count * sizeof(std::uint64_t);
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  EXPECT_NE(memory, MAP_FAILED);
-  return {static_cast<std::uint64_t*>(memory),
-          [bytes](std::uint64_t* words) { ::munmap(words, bytes); }};
-}
+TEST_P(LockstepTest, gathers_every_byte_call_after_call) { with_caller(gather_call_after_call); }
 
-inline LockstepOptions small_chunks() {
-  LockstepOptions options;
-  options.adopted = {false, true};
-  options.reduce_scatter.chunk_bytes = 512;
-  return options;
-}
+TEST_P(LockstepTest, reduces_to_the_sum_of_all_ranks) { with_caller(reduce_call_after_call); }
 
-TEST_P(LockstepTest, gathers_every_byte_call_after_call) {
-  run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks());
-    for (int round = 0; round < 5; ++round) {
-      caller.gather(0, round);
-      caller.gather(1, round);
-      caller.gather(1, round + 1);
-    }
-    caller.leave();
-  });
-}
+TEST_P(LockstepTest, both_collectives_take_turns) { with_caller(take_turns); }
 
-TEST_P(LockstepTest, reduces_to_the_sum_of_all_ranks) {
-  run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks());
-    for (int round = 0; round < 3; ++round) {
-      caller.reduce(0, DType::bfloat16, round, false);
-      caller.reduce(1, DType::float32, round, false);
-      caller.reduce(0, DType::float32, round, false, 0.25F);
-      caller.reduce(0, DType::bfloat16, round, true);
-      caller.reduce(0, DType::bfloat16, round, true, 0.5F, true);
-    }
-    caller.leave();
-  });
-}
-
-TEST_P(LockstepTest, both_collectives_take_turns) {
-  run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks());
-    for (int round = 0; round < 4; ++round) {
-      caller.gather(0, round);
-      caller.gather(1, round);
-      caller.reduce(1, DType::float32, round, true);
-      caller.gather(0, round);
-      caller.reduce(0, DType::bfloat16, round, true);
-    }
-    caller.leave();
-  });
-}
-
-TEST_P(LockstepTest, plans_nothing_in_the_steady_state) {
-  run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks());
-    const std::size_t gathers = caller.plan().groups();
-    EXPECT_EQ(caller.lockstep().programs(), gathers);
-    for (int round = 0; round < 3; ++round) {
-      caller.gather(0, round);
-      caller.reduce(0, DType::bfloat16, round, true);
-      caller.reduce(0, DType::float32, round, true);
-      EXPECT_EQ(caller.lockstep().programs(), gathers + 2) << "round " << round;
-    }
-    caller.leave();
-  });
-}
+TEST_P(LockstepTest, plans_nothing_in_the_steady_state) { with_caller(plan_nothing_more); }
 
 TEST_P(LockstepTest, lanes_may_run_side_by_side) {
-  run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks(), {.streams = k_most_lane_streams});
-    for (int round = 0; round < 6; ++round) {
-      caller.gather(0, round);
-      caller.reduce(1, DType::float32, round, true);
-      caller.gather(1, round);
-      caller.reduce(0, DType::bfloat16, round, false);
-    }
-    caller.leave();
-  });
+  with_caller(alternate, {.streams = k_most_lane_streams});
 }
 
-TEST_P(LockstepTest, knobs_and_threads_change_no_bit) {
-  constexpr int k_trials = 5;
-  const auto ranks = static_cast<std::size_t>(world().ranks());
-  const std::shared_ptr<std::uint64_t> shared = shared_words(k_trials * ranks);
-  std::uint64_t* digests = shared.get();
-  std::mt19937 random(7);
-  for (std::size_t trial = 0; trial < k_trials; ++trial) {
-    LockstepOptions options;
-    options.all_gather.head_bytes = 1 + random() % 4096;
-    options.all_gather.min_run = static_cast<int>(1 + random() % 5);
-    options.reduce_scatter.chunk_bytes = 64 << random() % 8;
-    options.reduce_scatter.staging_slots = static_cast<int>(1 + random() % 3);
-    options.reduce_scatter.passes = static_cast<int>(1 + random() % 4);
-    options.reduce_scatter.transfers = static_cast<int>(1 + random() % 4);
-    options.reduce_scatter.mode =
-        random() % 2 == 0 ? GradientMode::in_place : GradientMode::slot_reuse;
-    run([&](const Rank& self) {
-      Caller caller(self, world(), options, {.streams = static_cast<std::size_t>(trial % 5) * 2});
-      caller.gather(0, 3);
-      std::vector<float> output;
-      for (int repetition = 0; repetition < 2; ++repetition) {
-        output = caller.reduce(0, DType::bfloat16, 1, false, 0.3F);
-      }
-      const std::string_view bytes(reinterpret_cast<const char*>(output.data()),
-                                   output.size() * sizeof(float));
-      digests[trial * ranks + static_cast<std::size_t>(self.rank)] = Digest().add(bytes).value();
-      caller.leave();
-    });
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-      ASSERT_NE(digests[trial * ranks + rank], 0U);
-      ASSERT_EQ(digests[trial * ranks + rank], digests[rank]) << "trial " << trial;
-    }
-  }
-}
+TEST_P(LockstepTest, knobs_and_threads_change_no_bit) { expect_knobs_change_no_bit(5); }
 
 TEST_P(LockstepTest, parameters_without_a_gradient_stay_as_they_are) {
-  run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks());
-    const AddressMap& map = caller.plan().map(0);
-    const float* ones = caller.memory().copy_of(std::vector<float>(130 * 33, 1.0F));
-    std::vector<float> output(map.accumulator_bytes() / sizeof(float), -7.0F);
-    float* packed = caller.memory().copy_of(output);
-    for (int round = 0; round < 2; ++round) {
-      const GradientSource source{.parameter = 2, .address = ones};
-      ASSERT_TRUE(caller.lockstep().reduce_scatter(0, {&source, 1}, packed, 1.0F, false, false));
-      output = caller.memory().values<float>(packed, output.size());
-      for (const std::size_t p : {std::size_t{0}, std::size_t{2}, std::size_t{3}}) {
-        const float* rows = output.data() + map.accumulator_offset(p) / sizeof(float);
-        for (std::size_t i = 0; i < map.shard_elements(p, self.rank); ++i) {
-          if (p == 2) {
-            ASSERT_EQ(rows[i], static_cast<float>(self.world_size));
-          } else if (self.world_size <= world().local_ranks) {
-            ASSERT_EQ(rows[i], -7.0F);
-          }
-        }
-      }
-    }
-    caller.leave();
-  });
+  with_caller(reduce_one_parameter);
 }
 
-TEST_P(LockstepTest, infinities_and_nans_reach_the_output) {
-  run([](const Rank& self) {
-    Caller caller(self, world(), small_chunks());
-    const AddressMap& map = caller.plan().map(1);
-    const float inf = std::numeric_limits<float>::infinity();
-    std::vector<float> values(40 * 11, 1.0F);
-    values[0] = inf;
-    values[1] = self.rank == 0 ? inf : -inf;
-    values[2] = self.rank == 0 ? std::nanf("") : 1.0F;
-    std::vector<float> output(map.accumulator_bytes() / sizeof(float));
-    float* packed = caller.memory().copy_of(output);
-    const GradientSource source{.parameter = 2, .address = caller.memory().copy_of(values)};
-    ASSERT_TRUE(caller.lockstep().reduce_scatter(1, {&source, 1}, packed, 1.0F, false, false));
-    output = caller.memory().values<float>(packed, output.size());
-    if (self.rank == 0) {
-      const float* rows = output.data() + map.accumulator_offset(2) / sizeof(float);
-      EXPECT_EQ(rows[0], inf);
-      EXPECT_EQ(std::isnan(rows[1]), self.world_size > 1);
-      EXPECT_TRUE(std::isnan(rows[2]));
-      EXPECT_EQ(rows[3], static_cast<float>(self.world_size));
-    }
-    caller.leave();
-  });
-}
+TEST_P(LockstepTest, infinities_and_nans_reach_the_output) { with_caller(reduce_infinities); }
 
 }  // namespace headrace::testing

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "collective/lockstep.h"
 #include "support/cuda/cuda_group.h"
 #include "support/cuda/worlds.h"
@@ -60,6 +62,32 @@ TEST_P(DeviceActivity, an_all_gather_by_copy_engines_launches_no_kernel) {
         << activity->kernels.size() << ", the first: " << activity->kernels.front();
     EXPECT_EQ(activity->copied_bytes, bytes);
     EXPECT_GE(activity->copies, 1);
+    transport->liveness().leave();
+  });
+}
+
+TEST_P(DeviceActivity, a_stream_that_waits_for_a_peer_runs_no_kernel) {
+  PeerGroup group = cuda_group(DeviceMemoryKind::mapped, GetParam());
+  if (const std::string reason = group.other->why_not(); !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+  constexpr std::size_t k_signal = 4096;
+  group.control_bytes = 2 * k_signal;
+  run_ranks(group, [](const Rank& self) {
+    const auto transport = self.transport().value();
+    const auto stream = transport->make_stream().value();
+    const int before = (self.rank + self.world_size - 1) % self.world_size;
+    const int after = (self.rank + 1) % self.world_size;
+    InlineStream host;
+    const auto activity = record_activity([&]() -> Status {
+      HEADRACE_TRY(transport->channel(before).wait(*stream, k_signal, 1, "greeting"));
+      HEADRACE_TRY_ASSIGN(Event passed, stream->record());
+      std::this_thread::sleep_for(Milliseconds(200));
+      HEADRACE_TRY(transport->channel(after).signal(host, k_signal, 1));
+      return passed.wait(Deadline(Milliseconds(20'000)));
+    });
+    ASSERT_TRUE(activity) << activity.error().describe();
+    EXPECT_TRUE(activity->kernels.empty());
     transport->liveness().leave();
   });
 }

@@ -1,4 +1,5 @@
-// Ranks as processes that share one device.
+// Ranks as processes that share one device. A start of them takes seconds, so that one does for
+// all that needs no options of its own.
 
 #include "collective/lockstep_suite.h"
 #include "support/cuda/cuda_group.h"
@@ -28,7 +29,32 @@ std::vector<WorldCase> device_cases() {
   return result;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, LockstepTest, ::testing::ValuesIn(device_cases()),
+class DeviceLockstep : public LockstepTest {};
+
+TEST_P(DeviceLockstep, does_what_it_does_on_the_host) {
+  with_caller([](Caller& caller) {
+    plan_nothing_more(caller);
+    gather_call_after_call(caller);
+    reduce_call_after_call(caller);
+    take_turns(caller);
+    alternate(caller);
+    reduce_one_parameter(caller);
+    reduce_infinities(caller);
+  });
+}
+
+TEST_P(DeviceLockstep, does_the_same_on_two_streams) {
+  with_caller(
+      [](Caller& caller) {
+        take_turns(caller);
+        alternate(caller);
+      },
+      {.streams = 2});
+}
+
+TEST_P(DeviceLockstep, knobs_and_streams_change_no_bit) { expect_knobs_change_no_bit(3); }
+
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceLockstep, ::testing::ValuesIn(device_cases()),
                          ::testing::PrintToStringParamName());
 
 }  // namespace
