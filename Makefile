@@ -41,11 +41,14 @@ format: setup-dev
 # GCC 12's thread sanitizer cannot start where the kernel randomises addresses over more than 28 bits.
 tsan: fixed_addresses := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
+# Most sanitizer tests wait for deadlines, and none measures time: they run side by side.
+asan tsan: parallel := -j $(JOBS)
+
 # The release preset also compiles every header alone.
 release asan tsan: setup-dev
 	cmake --preset $@ --log-level=WARNING
 	$(fixed_addresses) cmake --build --preset $@ -j $(JOBS)
-	$(fixed_addresses) ctest --preset $@
+	$(fixed_addresses) ctest --preset $@ $(parallel)
 
 pytest: setup-dev
 	.venv/bin/python -m pytest

@@ -32,6 +32,7 @@ test_phases=(
 bench_phases=(
   'kernels      | plain     | 1       | 120 | gpu_bench kernels'
   'overlap      | plain     | 1       | 180 | gpu_bench overlap'
+  'landing      | mps       | 2 4 8   | 180 | gpu_bench landing'
 )
 
 what=${1:-}
@@ -65,7 +66,7 @@ require_machine() {
   # In CMAKE_PREFIX_PATH as in the compiler's own folders.
   missing=$(
     export CPLUS_INCLUDE_PATH
-    CPLUS_INCLUDE_PATH=$(tr ';:' '\n\n' <<<"${CMAKE_PREFIX_PATH:-}" | sed -n 's|..*|&/include|p' | paste -sd :)
+    CPLUS_INCLUDE_PATH=$(tr ';:' '\n' <<<"${CMAKE_PREFIX_PATH:-}" | sed -n 's|..*|&/include|p' | paste -sd :)
     missing_libraries | paste -sd ' '
   )
   [ -z "$missing" ] || fail "missing: $missing. Install them; or, where there is no network, carry the folder
@@ -77,7 +78,9 @@ require_machine() {
 packages=()
 find_packages() {
   local folder
-  while read -r folder; do packages+=("$folder"); done < <(
+  while read -r folder; do
+    if [ -n "$folder" ]; then packages+=("$folder"); fi
+  done < <(
     "${PYTHON:-python3}" -c 'import glob, nvidia
 for path in nvidia.__path__:
     print(*sorted(f.removesuffix("/lib") for f in glob.glob(path + "/*/lib")), sep="\n")' 2>/dev/null
@@ -140,7 +143,7 @@ last_count() {
 run_ranks() {
   local how=$1 ranks=$2 seconds=$3 log=$4 status=0 connections=32 settings=() before found=
   shift 4
-  local program=("$@")
+  local call=("$@")
   case $how in
     plain) ;;
     mps)
@@ -152,17 +155,17 @@ run_ranks() {
       settings=(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=$((100 / ranks)))
       ;;
     *)
-      program=(compute-sanitizer --tool "$how" --target-processes all --error-exitcode 86)
+      call=(compute-sanitizer --tool "$how" --target-processes all --error-exitcode 86)
       # Tests make calls fail on purpose.
-      if [ "$how" = memcheck ]; then program+=(--report-api-errors no); fi
-      program+=("$@")
+      if [ "$how" = memcheck ]; then call+=(--report-api-errors no); fi
+      call+=("$@")
       settings=(HEADRACE_TEST_SMALL=1)
       ;;
   esac
-  echo "== $ranks ranks, $how: ${program[*]}" >>"$log"
+  echo "== $ranks ranks, $how: ${call[*]}" >>"$log"
   before=$(wc -l <"$log")
   limited "$seconds" "$log" env "${settings[@]}" CUDA_DEVICE_MAX_CONNECTIONS="$connections" \
-    HEADRACE_GPU_RANKS="$ranks" LD_LIBRARY_PATH="${libraries_of_run:-}" "${program[@]}" || status=$?
+    HEADRACE_GPU_RANKS="$ranks" LD_LIBRARY_PATH="${libraries_of_run:-}" "${call[@]}" || status=$?
   stop_mps 2>>"$log"
   case $status in
     0) ;;
@@ -189,7 +192,7 @@ run_phase() {
   local log=$logs/$name.log began=$SECONDS
   tests=0 skipped=0 verdict=passed
   : >"$log"
-  path=$(find build/gpu/tests build/gpu/bench -maxdepth 1 -name "$program" -type f 2>/dev/null)
+  path=$(find build/gpu/tests build/gpu/bench -maxdepth 1 -name "$program" -type f 2>/dev/null) || true
   if [ -z "$path" ]; then
     verdict="FAILED: there is no program $program"
   elif [ "$how" != plain ] && [ "$how" != mps ] && ! command -v compute-sanitizer >/dev/null; then
@@ -202,8 +205,8 @@ run_phase() {
   fi
   case $verdict in
     FAILED*)
-      grep -E '^\[  FAILED  \]|Failure$|ERROR SUMMARY' "$log" | sort -u | head -n 20 || true
-      tail -n 12 "$log"
+      grep -E -A4 '(Failure|Skipped)$' "$log" | head -n 25 || true
+      grep -E '^\[  FAILED  \] .*[^)]$|ERROR SUMMARY' "$log" | sort -u | head -n 20 || tail -n 12 "$log"
       failed+=("$name")
       ;;
     *) if [ "$what" = bench ]; then cat "$log"; fi ;;
@@ -217,7 +220,7 @@ case $what in
   test) phases=("${test_phases[@]}") ;;
   bench) phases=("${bench_phases[@]}") ;;
   *)
-    what=sh
+    what='?'
     fail 'usage: scripts/gpu.sh test|bench [PHASE...]'
     ;;
 esac

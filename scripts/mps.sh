@@ -25,11 +25,12 @@ start_mps() {
   fi
 }
 
-# Of the daemon and its servers, those that are still there.
+# Of the daemon and its servers, those that still run; a zombie, which nobody waits for, does not.
 mps_left() {
-  local pid
+  local pid state
   for pid in $(cat "$mps_folder/processes"); do
-    if kill -0 "$pid" 2>/dev/null; then echo "$pid"; fi
+    state=$(awk '$1 == "State:" {print $2}' "/proc/$pid/status" 2>/dev/null) || true
+    if [ -n "$state" ] && [ "$state" != Z ]; then echo "$pid"; fi
   done
 }
 

@@ -98,13 +98,16 @@ package() {
   local hash
   hash=$({
     .venv/bin/python --version
-    find CMakeLists.txt pyproject.toml requirements.txt cmake engine bench python cli \
+    find CMakeLists.txt pyproject.toml requirements.txt cmake engine bench replay python cli \
       -type f ! -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
   } | hash_of)
   [ -x .venv/bin/headrace ] && fresh package "$hash" && return
   say "building and installing the package (minutes the first time)"
+  # In the tree of the release preset, which then finds the engine compiled; this machine has fmt to link.
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} .venv/bin/python -m pip install \
-    --disable-pip-version-check --quiet --no-build-isolation --no-deps --force-reinstall .
+    --disable-pip-version-check --quiet --no-build-isolation --no-deps --force-reinstall \
+    -C build-dir=build/release -C 'build.targets=_engine;headrace' \
+    -C cmake.define.HEADRACE_TESTS=ON -C cmake.define.HEADRACE_BUNDLE_FMT=OFF .
   stamp package "$hash"
   say "ready: .venv/bin/headrace"
 }

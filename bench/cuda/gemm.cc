@@ -8,7 +8,6 @@
 
 #include "bench/cuda/buffer.h"
 #include "bench/cuda/random_values.h"
-#include "bench/cuda/stream.h"
 
 namespace headrace::bench {
 namespace {

@@ -11,6 +11,8 @@
 
 #include "bench/cuda/axpy.h"
 #include "bench/cuda/gemm.h"
+#include "bench/cuda/kernel_bench.h"
+#include "bench/cuda/landing_bench.h"
 #include "bench/cuda/loads.h"
 #include "bench/cuda/overlap_bench.h"
 
@@ -41,7 +43,7 @@ class Output {
     fmt::print("{}\n", text);
     std::fflush(stdout);
     if (file_) {
-      *file_ << json << std::endl;
+      *file_ << json << '\n' << std::flush;
     }
   }
 
@@ -51,12 +53,14 @@ class Output {
 
 struct Options {
   std::string out;
+  KernelBenchOptions kernels;
+  LandingOptions landing;
   OverlapOptions overlap;
   GemmShape gemm;
   std::vector<double> gb_per_s{50, 200};
   std::size_t unit_kib = 4096;
   std::size_t axpy_mib = 512;
-  int sources = 8;
+  int ranks = 8;
   int blocks = 8;
 };
 
@@ -64,7 +68,9 @@ std::vector<Load> loads(const Options& options) {
   const std::size_t bytes = options.unit_kib << 10;
   const auto kernels = value_or_throw(CudaKernels::create({.max_blocks = options.blocks}));
   return {value_or_throw(copy_engine_load(bytes)),
-          value_or_throw(sum_load(kernels, options.sources, bytes))};
+          value_or_throw(reduce_scatter_load(kernels, options.ranks, bytes)),
+          value_or_throw(push_load(options.blocks, bytes)),
+          value_or_throw(packed_load(options.ranks, bytes))};
 }
 
 void run_overlap(const Options& options) {
@@ -108,6 +114,49 @@ void add_overlap(CLI::App& app, Options& options) {
   command->callback([&options] { run_overlap(options); });
 }
 
+void run_kernels(const Options& options) {
+  Output output(options.out);
+  for (const KernelCase& one : value_or_throw(run_kernel_bench(options.kernels))) {
+    output.write(to_text(one), to_json(one));
+  }
+}
+
+void add_kernels(CLI::App& app, Options& options) {
+  CLI::App* command = app.add_subcommand(
+      "kernels", "Bytes a second of the kernels, beside a copy within the device");
+  command->add_option("--blocks", options.kernels.blocks, "of the cases with few")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--timed", options.kernels.timed, "launches a case")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10'000));
+  command->callback([&options] { run_kernels(options); });
+}
+
+void run_landing(const Options& options) {
+  Output output(options.out);
+  for (const int mib : options.landing.shard_mib) {
+    const LandingCase one = value_or_throw(run_landing_case(options.landing, mib));
+    output.write(to_text(one), to_json(one));
+  }
+}
+
+void add_landing(CLI::App& app, Options& options) {
+  CLI::App* command = app.add_subcommand(
+      "landing", "Ways of landing a group of 30 tensors, ranks as processes on the device");
+  command->add_option("--ranks", options.landing.ranks, "processes")
+      ->envname("HEADRACE_GPU_RANKS")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 8));
+  command->add_option("--shard-mib", options.landing.shard_mib, "MiB of a rank's shard")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--timed", options.landing.rounds.timed, "runs of each arm")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  command->callback([&options] { run_landing(options); });
+}
+
 }  // namespace
 }  // namespace headrace::bench
 
@@ -119,6 +168,8 @@ int main(int argc, char** argv) {
     app.fallthrough();
     app.add_option("--out", options.out, "file that gets one JSON object a case and line");
     headrace::bench::add_overlap(app, options);
+    headrace::bench::add_kernels(app, options);
+    headrace::bench::add_landing(app, options);
     CLI11_PARSE(app, argc, argv);
     return 0;
   } catch (const std::exception& exception) {

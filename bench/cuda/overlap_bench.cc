@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "bench/cuda/event.h"
 #include "bench/cuda/gpu_environment.h"
-#include "bench/cuda/stream.h"
 #include "bench/environment.h"
 #include "bench/result.h"
+#include "runtime/cuda/cuda_stream.h"
 
 namespace headrace::bench {
 namespace {
@@ -15,12 +17,14 @@ namespace {
 // The work on a stream of its own and the events around each batch.
 struct Timed {
   const Work& work;
-  OwnedStream stream;
+  std::unique_ptr<CudaStream> owned;
+  cudaStream_t stream;
   std::vector<OwnedEvent> events;  ///< one more than batches
 
   static Result<Timed> make(const OverlapOptions& options, const Work& work) {
-    HEADRACE_TRY_ASSIGN(auto stream, make_stream());
-    Timed timed{.work = work, .stream = std::move(stream), .events = {}};
+    HEADRACE_TRY_ASSIGN(auto owned, CudaStream::make(StreamPriority::low, nullptr));
+    HEADRACE_TRY_ASSIGN(const cudaStream_t stream, native_stream(*owned, "a benchmark"));
+    Timed timed{.work = work, .owned = std::move(owned), .stream = stream, .events = {}};
     for (int i = 0; i <= options.batches; ++i) {
       HEADRACE_TRY_ASSIGN(auto event, make_event(true));
       timed.events.push_back(std::move(event));
@@ -29,14 +33,14 @@ struct Timed {
   }
 
   Status record(std::size_t event) const {
-    return cuda_status(cudaEventRecord(events[event].get(), stream.get()), "recording an event");
+    return cuda_status(cudaEventRecord(events[event].get(), stream), "recording an event");
   }
 
   // The first launches warm up.
   Result<double> run(const OverlapOptions& options) const {
     for (std::size_t batch = 0; batch < events.size(); ++batch) {
       for (int launch = 0; launch < options.launches; ++launch) {
-        HEADRACE_TRY(work.enqueue(stream.get()));
+        HEADRACE_TRY(work.enqueue(stream));
       }
       HEADRACE_TRY(record(batch));
     }

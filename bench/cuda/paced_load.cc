@@ -1,11 +1,13 @@
 #include "bench/cuda/paced_load.h"
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <thread>
 #include <utility>
 
-#include "bench/cuda/stream.h"
+#include "bench/cuda/event.h"
+#include "runtime/cuda/cuda_stream.h"
 
 namespace headrace::bench {
 namespace {
@@ -15,12 +17,12 @@ constexpr std::uint64_t k_first_units = 2;
 }  // namespace
 
 struct PacedLoad::State {
-  State(Load what, const Pace& at, OwnedStream made)
+  State(Load what, const Pace& at, std::unique_ptr<CudaStream> made)
       : load(std::move(what)), pace(at), stream(std::move(made)) {}
 
   Load load;
   Pace pace;
-  OwnedStream stream;
+  std::unique_ptr<CudaStream> stream;
   std::atomic<bool> stopping = false;
   std::atomic<std::uint64_t> done = 0;  ///< units
   std::atomic<bool> failed = false;
@@ -35,9 +37,10 @@ struct PacedLoad::State {
 };
 
 Status PacedLoad::State::enqueue(std::deque<OwnedEvent>& outstanding) {
-  HEADRACE_TRY(load.enqueue(stream.get()));
+  HEADRACE_TRY(load.enqueue(*stream));
+  HEADRACE_TRY_ASSIGN(const cudaStream_t native, native_stream(*stream, "a load"));
   HEADRACE_TRY_ASSIGN(auto event, make_event(false));
-  HEADRACE_TRY(cuda_status(cudaEventRecord(event.get(), stream.get()), "recording an event"));
+  HEADRACE_TRY(cuda_status(cudaEventRecord(event.get(), native), "recording an event"));
   outstanding.push_back(std::move(event));
   return {};
 }
@@ -67,14 +70,14 @@ Status PacedLoad::State::run() {
       continue;
     }
     HEADRACE_TRY(enqueue(outstanding));
-    // What a device that fell behind did not take is not made up for.
-    due_ns = std::max(due_ns + unit_ns, now);
+    // What was late is made up for, but not what a device that fell far behind did not take.
+    due_ns = std::max(due_ns + unit_ns, now - pace.most_outstanding * unit_ns);
   }
   return outstanding.empty() ? Status() : wait_for(outstanding.back().get(), Deadline(pace.limit));
 }
 
 Result<PacedLoad> PacedLoad::make(const Load& load, const Pace& pace) {
-  HEADRACE_TRY_ASSIGN(auto stream, make_stream());
+  HEADRACE_TRY_ASSIGN(auto stream, CudaStream::make(StreamPriority::low, nullptr));
   int device = 0;
   HEADRACE_TRY(cuda_status(cudaGetDevice(&device), "reading the current device"));
   auto state = std::make_unique<State>(load, pace, std::move(stream));

@@ -152,11 +152,14 @@ def test_all_phases_pass_and_mps_is_started_for_ranks_alone(machine: Machine) ->
     assert machine.lines("mps").count("quit") == len(in_mps) == len(machine.lines("daemons"))
     assert not machine.is_left(machine.lines("daemons"))
     assert not any(Path(run[3]).exists() for run in in_mps)
+    assert "MPS did not end" not in "".join(machine.lines("out/gpu/transport.log"))
 
 
 def test_every_phase_runs_whatever_the_others_came_to(machine: Machine) -> None:
     machine.program("kernel", "echo '[  FAILED  ] Sum.is_right'; exit 1")
-    machine.program("support", "echo '[  PASSED  ] 0 tests.'")
+    machine.program(
+        "support", "echo 'a_test.cc:1: Skipped'; echo why; echo '[  PASSED  ] 0 tests.'"
+    )
     machine.program("collective", f"{ONE_TEST_PASSES}; echo '[  SKIPPED ] 2 tests, listed below:'")
     (machine.root / "build/gpu/tests/transport_gpu_test").unlink()
     (machine.root / "bin/compute-sanitizer").unlink()
@@ -166,6 +169,7 @@ def test_every_phase_runs_whatever_the_others_came_to(machine: Machine) -> None:
     assert "[  FAILED  ] Sum.is_right\n" in output
     assert "FAILED: there is no program transport_gpu_test" in phase(output, "transport")
     assert "FAILED: no test ran" in phase(output, "recorder")
+    assert "a_test.cc:1: Skipped\nwhy\n" in output
     assert "skipped: compute-sanitizer is not on the PATH" in phase(output, "memcheck")
     assert "passed, 4 tests, 8 skipped" in phase(output, "collective")
     failed = "kernel transport peers_memcheck recorder"
@@ -243,4 +247,4 @@ def test_a_measurement_is_shown_and_its_lines_are_kept(machine: Machine) -> None
     status, output = machine.run("bench")
     assert status == 0, output
     assert "a table of overlap\n" in output
-    assert machine.lines("out/gpu/bench.jsonl") == ["{}", "{}"]
+    assert machine.lines("out/gpu/bench.jsonl") == ["{}"] * 5, "landing runs with 2, 4 and 8 ranks"

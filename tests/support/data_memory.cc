@@ -13,7 +13,6 @@ class HostMemory final : public DataMemory {
   }
   void write(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
   void read(void* to, const void* from, std::size_t bytes) override { copy(to, from, bytes); }
-  Stream& stream() override { return stream_; }
 
  private:
   static void copy(void* to, const void* from, std::size_t bytes) {
@@ -23,7 +22,6 @@ class HostMemory final : public DataMemory {
   }
 
   std::vector<std::unique_ptr<std::byte[]>> memory_;
-  InlineStream stream_;
 };
 
 }  // namespace

@@ -4,12 +4,10 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/stream.h"
-
 namespace headrace::testing {
 
-/// Memory of the kind that a transport's parameters and gradients lie in, and streams on it. What
-/// it gives lives as long as it does.
+/// Memory of the kind that a transport's parameters and gradients lie in. What it gives lives as
+/// long as it does.
 class DataMemory {
  public:
   virtual ~DataMemory() = default;
@@ -18,8 +16,6 @@ class DataMemory {
   /// Between this process's own memory and memory of this kind; done when they return.
   virtual void write(void* to, const void* from, std::size_t bytes) = 0;
   virtual void read(void* to, const void* from, std::size_t bytes) = 0;
-  /// Which carries a channel's operations on such memory.
-  virtual Stream& stream() = 0;
 
   /// Memory that holds these values.
   template <class T>

@@ -171,6 +171,13 @@ void PrintTo(const PeerGroup& group, std::ostream* stream) {
   *stream << "_of_" << group.world_size;
 }
 
+void skip_unless_runnable(const PeerGroup& group) {
+  if (const std::string reason = group.other == nullptr ? "" : group.other->why_not();
+      !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
+}
+
 std::vector<Backend> backends() {
   std::vector<Backend> all{Backend::fake, Backend::shm_threads};
   if (!k_thread_sanitized) {

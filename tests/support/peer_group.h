@@ -22,6 +22,7 @@ struct OtherTransport {
   std::string name;
   std::function<Result<std::unique_ptr<Transport>>(const TransportConfig&, const Exchange&)> make;
   std::function<std::unique_ptr<DataMemory>()> memory;
+  std::function<std::string()> why_not;  ///< why it cannot run here; empty where it can
 };
 
 /// How the ranks of a test run. Processes are forked; a test body is the same in all three.
@@ -49,6 +50,9 @@ struct PeerGroup {
 
 /// The backend and the number of ranks.
 void PrintTo(const PeerGroup& group, std::ostream* stream);
+
+/// Skips the running test, which must then return, where such ranks cannot run here.
+void skip_unless_runnable(const PeerGroup& group);
 
 /// Makes a rank's transport; pass the configuration through after changing what a test wants
 /// changed.

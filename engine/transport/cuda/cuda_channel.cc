@@ -1,6 +1,5 @@
 #include "transport/cuda/cuda_channel.h"
 
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,41 +10,6 @@
 #include "runtime/cuda/cuda_stream.h"
 
 namespace headrace {
-namespace {
-
-Status by_copy_engine(cudaStream_t stream, const std::vector<CopySegment>& jobs) {
-  if (jobs.size() == 1) {
-    return cuda_status(
-        ::cudaMemcpyAsync(jobs[0].to, jobs[0].from, jobs[0].bytes, cudaMemcpyDefault, stream),
-        "cannot copy between device memories");
-  }
-#if CUDART_VERSION >= 13000
-  std::vector<void*> targets;
-  std::vector<const void*> sources;
-  std::vector<std::size_t> sizes;
-  for (const CopySegment& job : jobs) {
-    targets.push_back(job.to);
-    sources.push_back(job.from);
-    sizes.push_back(job.bytes);
-  }
-  cudaMemcpyAttributes attributes{};
-  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
-  std::size_t first = 0;
-  return cuda_status(::cudaMemcpyBatchAsync(targets.data(), sources.data(), sizes.data(),
-                                            jobs.size(), &attributes, &first, 1, stream),
-                     "cannot copy between device memories");
-#else
-  for (const CopySegment& job : jobs) {
-    HEADRACE_TRY(
-        cuda_status(::cudaMemcpyAsync(job.to, job.from, job.bytes, cudaMemcpyDefault, stream),
-                    "cannot copy between device memories"));
-  }
-  return {};
-#endif
-}
-
-}  // namespace
-
 Result<bool> CudaChannel::in_control(const Stream& stream, std::span<const Piece> pieces) const {
   const bool control = std::all_of(pieces.begin(), pieces.end(), [this](const Piece& piece) {
     return piece.remote_offset + piece.bytes <= endpoint_->control_bytes;
@@ -57,15 +21,9 @@ Result<bool> CudaChannel::in_control(const Stream& stream, std::span<const Piece
   return control && stream.native_handle() == nullptr;
 }
 
-Status CudaChannel::copy(Stream& stream, std::vector<CopySegment> jobs) const {
+Status CudaChannel::copy(Stream& stream, std::span<const CopySegment> jobs) const {
   HEADRACE_TRY_ASSIGN(cudaStream_t native, native_stream(stream, "a copy"));
-  jobs = merged(std::move(jobs));
-  if (jobs.empty()) {
-    return {};
-  }
-  return endpoint_->copies.by_kernel(jobs)
-             ? copy_blocks(native, jobs, endpoint_->copies.kernel_blocks)
-             : by_copy_engine(native, jobs);
+  return enqueue_copies(native, merged(jobs), endpoint_->copies);
 }
 
 Status CudaChannel::get(Stream& stream, std::span<const Piece> pieces) {
@@ -80,7 +38,7 @@ Status CudaChannel::get(Stream& stream, std::span<const Piece> pieces) {
     jobs.push_back(
         {.to = piece.local, .from = device_address(piece.remote_offset), .bytes = piece.bytes});
   }
-  return copy(stream, std::move(jobs));
+  return copy(stream, jobs);
 }
 
 Status CudaChannel::put(Stream& stream, std::span<const Piece> pieces) {
@@ -95,7 +53,7 @@ Status CudaChannel::put(Stream& stream, std::span<const Piece> pieces) {
     jobs.push_back(
         {.to = device_address(piece.remote_offset), .from = piece.local, .bytes = piece.bytes});
   }
-  return copy(stream, std::move(jobs));
+  return copy(stream, jobs);
 }
 
 Status CudaChannel::accumulate(Stream& stream, const AccumulatorRegion& region,

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <span>
 
 #include "runtime/cuda/cuda_driver.h"
 #include "runtime/cuda/stream_monitor.h"
-#include "transport/cuda/copy_choice.h"
+#include "transport/cuda/device_copies.h"
 #include "transport/mapped_channel.h"
 
 namespace headrace {
@@ -53,7 +53,7 @@ class CudaChannel final : public Channel {
   /// Whether the pieces lie in control memory; an error where a stream of the host is to reach the
   /// rest.
   Result<bool> in_control(const Stream& stream, std::span<const Piece> pieces) const;
-  Status copy(Stream& stream, std::vector<CopySegment> jobs) const;
+  Status copy(Stream& stream, std::span<const CopySegment> copies) const;
 
   const CudaEndpoint* endpoint_;
   MappedChannel control_;

@@ -4,7 +4,7 @@
 
 #include "kernel/cuda/cuda_kernels.h"
 #include "runtime/cuda/cuda_stream.h"
-#include "transport/cuda/copy_choice.h"
+#include "transport/cuda/device_copies.h"
 #include "transport/cuda/device_memory.h"
 #include "transport/transport.h"
 

@@ -10,16 +10,10 @@
 
 namespace headrace::bench {
 
-struct DestroyStream {
-  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
-};
-/// Of the current device; independent of the default stream.
-using OwnedStream = std::unique_ptr<std::remove_pointer_t<cudaStream_t>, DestroyStream>;
-Result<OwnedStream> make_stream();
-
 struct DestroyEvent {
   void operator()(cudaEvent_t event) const { cudaEventDestroy(event); }
 };
+/// Of the current device.
 using OwnedEvent = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, DestroyEvent>;
 Result<OwnedEvent> make_event(bool timing);
 

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "kernel/cuda/copy.h"
@@ -26,10 +29,14 @@ struct CopyChoice {
   int kernel_blocks = 16;
 
   /// Whether the kernel should carry these copies.
-  bool by_kernel(const std::vector<CopySegment>& jobs) const;
+  bool by_kernel(std::span<const CopySegment> copies) const;
 };
 
 /// Joins copies that are neighbours at both ends, and leaves out those of no bytes.
-std::vector<CopySegment> merged(std::vector<CopySegment> jobs);
+std::vector<CopySegment> merged(std::span<const CopySegment> copies);
+
+/// Enqueues the copies, which do not overlap, in any order among themselves.
+Status enqueue_copies(cudaStream_t stream, std::span<const CopySegment> copies,
+                      const CopyChoice& choice);
 
 }  // namespace headrace
