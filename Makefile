@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench lint format release asan tsan pytest setup-dev clean
+.PHONY: help build demo test bench lint format release asan tsan pytest gpu-test gpu-bench setup-dev clean
 
 help:
 	@echo 'make demo    fine-tune a small model with stock FSDP2 and with Headrace; out/report.html (RANKS=2)'
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench   measure; out/bench.jsonl'
 	@echo 'make lint    formatting, clang-tidy, ruff, layer order      make format   format all sources'
 	@echo 'make release | asan | tsan | pytest                         one test suite alone'
+	@echo 'make gpu-test | gpu-bench   on a machine with an NVIDIA GPU (docs/gpu.md); PHASES="kernel" for some alone'
 	@echo 'make clean   remove build/ and out/ (.venv stays)'
 
 build:
@@ -40,11 +41,14 @@ format: setup-dev
 # GCC 12's thread sanitizer cannot start where the kernel randomises addresses over more than 28 bits.
 tsan: fixed_addresses := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
+# Most sanitizer tests wait for deadlines, and none measures time: they run side by side.
+asan tsan: parallel := -j $(JOBS)
+
 # The release preset also compiles every header alone.
 release asan tsan: setup-dev
 	cmake --preset $@ --log-level=WARNING
 	$(fixed_addresses) cmake --build --preset $@ -j $(JOBS)
-	$(fixed_addresses) ctest --preset $@
+	$(fixed_addresses) ctest --preset $@ $(parallel)
 
 pytest: setup-dev
 	.venv/bin/python -m pytest
@@ -52,6 +56,12 @@ pytest: setup-dev
 bench:
 	@scripts/setup.sh bench
 	scripts/bench.sh
+
+gpu-test:
+	@scripts/gpu.sh test $(PHASES)
+
+gpu-bench:
+	@scripts/gpu.sh bench $(PHASES)
 
 clean:
 	rm -rf build out

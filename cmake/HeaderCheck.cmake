@@ -4,6 +4,9 @@
 function(headrace_header_check)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/engine
        ${PROJECT_SOURCE_DIR}/engine/*.h)
+  if(NOT HEADRACE_CUDA)
+    list(FILTER headers EXCLUDE REGEX "/cuda/")
+  endif()
   set(sources)
   foreach(header IN LISTS headers)
     set(source ${PROJECT_BINARY_DIR}/header_check/${header}.cc)

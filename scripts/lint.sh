@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
 
-mapfile -t cxx < <(find engine cli python/bindings tests bench replay -name '*.h' -o -name '*.cc' 2>/dev/null | sort)
+mapfile -t cxx < <(find engine cli python/bindings tests bench replay -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' 2>/dev/null | sort)
 mapfile -t py < <(find python tests examples scripts bench -name '*.py*' ! -name '*.pyc' 2>/dev/null | sort)
 
 if [ "${1:-}" = --fix ]; then

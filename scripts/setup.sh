@@ -12,6 +12,7 @@
 # the one line to run is printed and the exit status is 1.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/libraries.sh
 
 target=${1:-build}
 python=${PYTHON:-python3}
@@ -23,7 +24,6 @@ fail() {
   exit 1
 }
 
-has_header() { printf '#include <%s>\n' "$1" | g++ -std=c++20 -E -x c++ - >/dev/null 2>&1; }
 has_cmake() {
   local version
   version=$(cmake --version 2>/dev/null | awk 'NR == 1 {print $3}')
@@ -36,11 +36,7 @@ missing_packages() {
   command -v g++ >/dev/null || echo g++
   has_cmake || echo cmake
   command -v ninja >/dev/null || echo ninja-build
-  has_header gtest/gtest.h || echo libgtest-dev
-  has_header gmock/gmock.h || echo libgmock-dev
-  has_header fmt/format.h || echo libfmt-dev
-  has_header nlohmann/json.hpp || echo nlohmann-json3-dev
-  has_header CLI/CLI.hpp || echo libcli11-dev
+  missing_libraries
   python_has 'import venv, ensurepip' || echo python3-venv
   python_has 'import os, sysconfig as s
 assert os.path.exists(os.path.join(s.get_path("include"), "Python.h"))' || echo python3-dev
@@ -102,13 +98,16 @@ package() {
   local hash
   hash=$({
     .venv/bin/python --version
-    find CMakeLists.txt pyproject.toml requirements.txt cmake engine bench python cli \
+    find CMakeLists.txt pyproject.toml requirements.txt cmake engine bench replay python cli \
       -type f ! -name '*.pyc' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
   } | hash_of)
   [ -x .venv/bin/headrace ] && fresh package "$hash" && return
   say "building and installing the package (minutes the first time)"
+  # In the tree of the release preset, which then finds the engine compiled; this machine has fmt to link.
   CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)} .venv/bin/python -m pip install \
-    --disable-pip-version-check --quiet --no-build-isolation --no-deps --force-reinstall .
+    --disable-pip-version-check --quiet --no-build-isolation --no-deps --force-reinstall \
+    -C build-dir=build/release -C 'build.targets=_engine;headrace' \
+    -C cmake.define.HEADRACE_TESTS=ON -C cmake.define.HEADRACE_BUNDLE_FMT=OFF .
   stamp package "$hash"
   say "ready: .venv/bin/headrace"
 }

@@ -45,6 +45,7 @@ def main() -> int:
     commands = {
         Path(entry["directory"], entry["file"]).resolve(): entry["command"]
         for entry in json.loads((BUILD / "compile_commands.json").read_text())
+        if not entry["file"].endswith(".cu")  # nvcc's options mean nothing to clang
     }
     wanted = {Path(name).resolve() for name in sys.argv[1:]}
     files = sorted(

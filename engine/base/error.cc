@@ -28,7 +28,7 @@ std::string Error::describe() const {
   if (const auto slash = file.rfind("engine/"); slash != std::string_view::npos) {
     file.remove_prefix(slash);
   }
-  const std::string code = native_code != 0 ? fmt::format(", errno {}", native_code) : "";
+  const std::string code = native_code != 0 ? fmt::format(", code {}", native_code) : "";
   return fmt::format("{} [{} error{}, {}:{}]", message, to_string(scope), code, file, where.line());
 }
 

@@ -1,10 +1,8 @@
 #include "collective/executor.h"
 
-#include <cstring>
 #include <utility>
 
-#include "kernel/cast.h"
-#include "kernel/sum.h"
+#include "kernel/kernels.h"
 
 namespace headrace {
 
@@ -23,9 +21,9 @@ Program::Program(CollectiveKind kind_of, RankProgram program)
 struct Executor::Call {
   const ArenaRegions& regions;
   const Bindings& bindings;
-  const char* what;
+  std::string_view what;
   std::uint64_t number;  ///< of its kind
-  std::byte* memory;     ///< this rank's arena
+  Transport* transport;
 
   /// Offset in the memory of any rank of the node; `place` lies in an arena region.
   std::size_t arena_offset(const Place& place) const {
@@ -51,7 +49,7 @@ struct Executor::Call {
       case Region::output:
         return at(bindings.output);
       default:
-        return memory + arena_offset(place);
+        return transport->at(arena_offset(place));
     }
   }
 
@@ -92,13 +90,15 @@ Executor::Count& Executor::raised(int peer, SignalId signal) {
 }
 
 Result<Milestones> Executor::run(const Program& program, const ArenaRegions& regions,
-                                 const Bindings& bindings, const char* what) {
+                                 const Bindings& bindings, const Event& after,
+                                 std::string_view what) {
   const auto kind = static_cast<std::size_t>(program.kind);
   const Call call{.regions = regions,
                   .bindings = bindings,
                   .what = what,
                   .number = calls_[kind],
-                  .memory = transport_->memory()};
+                  .transport = transport_};
+  HEADRACE_TRY(hold_lanes(kind, after));
   Milestones milestones;
   const std::vector<Op>& ops = program.rank.ops;
   events_.assign(ops.size(), Event());
@@ -130,6 +130,20 @@ Result<Milestones> Executor::run(const Program& program, const ArenaRegions& reg
   return milestones;
 }
 
+Status Executor::hold_lanes(std::size_t kind, const Event& after) {
+  if (after.done()) {
+    return {};
+  }
+  const Stream* held = nullptr;
+  for (Stream* lane : streams_[kind]) {
+    if (lane != held) {
+      HEADRACE_TRY(lane->wait(after, Deadline(limit_)));
+      held = lane;
+    }
+  }
+  return {};
+}
+
 Status Executor::issue(const Call& call, const Op& op, Stream& stream) {
   const std::size_t signal_offset = signals_offset_ + op.signal * k_signal_bytes;
   switch (op.kind) {
@@ -140,13 +154,8 @@ Status Executor::issue(const Call& call, const Op& op, Stream& stream) {
       return sum(call, op, stream);
     case OpKind::zero: {
       const Strided& to = op.destination;
-      return stream.enqueue([address = call.own_address(to.place), pitch = to.pitch, rows = op.rows,
-                             bytes = op.elements * item_size(to.dtype)]() -> Status {
-        for (std::size_t row = 0; row < rows; ++row) {
-          std::memset(address + row * pitch, 0, bytes);
-        }
-        return {};
-      });
+      return transport_->kernels().zero(stream, call.own_address(to.place), to.pitch,
+                                        op.elements * item_size(to.dtype), op.rows);
     }
     case OpKind::put:
       return transport_->channel(op.peer).put(stream,
@@ -175,13 +184,14 @@ Status Executor::copy(const Call& call, const Op& op, Stream& stream) {
   const Strided& to = op.destination;
   if (from.place.region == Region::shard) {  // the one copy that may convert
     const ShardSource& shard = call.bindings.shards[from.place.index];
-    return stream.enqueue([address = call.own_address(to.place), shard, to, rows = op.rows,
-                           count = op.elements]() -> Status {
-      if (shard.address != nullptr) {
-        cast(address, to.dtype, shard.address, shard.dtype, rows * count);
-      }
+    if (shard.address == nullptr) {
       return {};
-    });
+    }
+    return transport_->kernels().cast(stream, {{.to = call.own_address(to.place),
+                                                .to_dtype = to.dtype,
+                                                .from = shard.address,
+                                                .from_dtype = shard.dtype,
+                                                .count = op.rows * op.elements}});
   }
   // From a rank of this node to this rank, or the other way round.
   const bool pulls = Call::in_arena(from.place);
@@ -197,41 +207,29 @@ Status Executor::copy(const Call& call, const Op& op, Stream& stream) {
 
 Status Executor::sum(const Call& call, const Op& op, Stream& stream) {
   const auto address = [&](const Place& place) -> const std::byte* {
-    return Call::in_arena(place) ? local_channel(place).view() + call.arena_offset(place)
+    return Call::in_arena(place) ? local_channel(place).view(call.arena_offset(place))
                                  : call.own_address(place);
   };
-  struct Row {
-    const std::byte* address;
-    std::size_t pitch;
-    DType dtype;
-  };
-  std::byte* to = call.own_address(op.destination.place);
-  bool add = op.finish && call.bindings.accumulate;
-  std::vector<Row> sources;
+  SumJob job{.to = reinterpret_cast<float*>(call.own_address(op.destination.place)),
+             .to_pitch = op.destination.pitch,
+             .sources = {},
+             .rows = op.rows,
+             .elements = op.elements,
+             .scale = op.finish ? call.bindings.alpha : 1.0F,
+             .add = op.finish && call.bindings.accumulate};
   for (std::size_t s = 0; s < op.sources.size(); ++s) {
     const Strided& source = op.sources[s];
     if (s == 0 && source.place == op.destination.place) {
-      add = true;  // earlier waves of this call have been there
+      job.add = true;  // earlier waves of this call have been there
       continue;
     }
     const std::byte* from = address(source.place);
     if (from == nullptr) {
       return {};
     }
-    sources.push_back({from, source.pitch, source.dtype});
+    job.sources.push_back({from, source.pitch, source.dtype});
   }
-  const float scale = op.finish ? call.bindings.alpha : 1.0F;
-  return stream.enqueue([to, to_pitch = op.destination.pitch, sources = std::move(sources), scale,
-                         add, rows = op.rows, count = op.elements]() -> Status {
-    std::vector<Summand> summands(sources.size());
-    for (std::size_t row = 0; row < rows; ++row) {
-      for (std::size_t s = 0; s < sources.size(); ++s) {
-        summands[s] = {sources[s].address + row * sources[s].pitch, sources[s].dtype};
-      }
-      headrace::sum(reinterpret_cast<float*>(to + row * to_pitch), summands, count, scale, add);
-    }
-    return {};
-  });
+  return transport_->kernels().sum(stream, std::move(job));
 }
 
 }  // namespace headrace

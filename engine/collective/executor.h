@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "collective/on_demand.h"
@@ -54,11 +55,11 @@ class Executor {
   Executor(Transport* transport, const Topology& topology, int rank, std::size_t signals_offset,
            std::size_t signals, const LaneStreams& streams, Milliseconds limit);
 
-  /// Enqueues the program on its lanes; with inline streams it has run when this returns. After an
-  /// error no later call may be made. `call` describes the call for the errors of its waits and
-  /// lives until the milestones are reached.
+  /// Enqueues the program on its lanes, none of which begins before `after` has happened; with
+  /// inline streams it has run when this returns. After an error no later call may be made. `call`
+  /// describes the call for the errors of its waits.
   Result<Milestones> run(const Program& program, const ArenaRegions& regions,
-                         const Bindings& bindings, const char* call);
+                         const Bindings& bindings, const Event& after, std::string_view call);
 
  private:
   struct Count {
@@ -67,6 +68,8 @@ class Executor {
   };
   struct Call;
 
+  /// Until the event has happened.
+  Status hold_lanes(std::size_t kind, const Event& after);
   Status issue(const Call& call, const Op& op, Stream& stream);
   Status copy(const Call& call, const Op& op, Stream& stream);
   Status sum(const Call& call, const Op& op, Stream& stream);

@@ -43,34 +43,40 @@ Result<Program> compile(const Topology& topology, const GroupSpec& group, Collec
 }  // namespace
 
 Lockstep::Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
-                   LaneThreads threads)
+                   std::vector<std::unique_ptr<Stream>> workers)
     : plan_(plan),
       transport_(transport),
       rank_(rank),
       limit_(limit),
+      workers_(std::move(workers)),
       executor_(transport, plan->topology(), rank, plan->signals_offset(), plan->signals(),
-                lanes(threads), limit) {}
+                lane_streams(), limit) {}
 
-LaneStreams Lockstep::lanes(LaneThreads threads) {
+Lockstep::~Lockstep() { drain(); }
+
+LaneStreams Lockstep::lane_streams() {
   LaneStreams streams;
+  std::size_t next = 0;
   for (auto& kind : streams) {
-    kind.fill(&stream_);
-    if (threads == LaneThreads::workers) {
-      for (Stream*& lane : kind) {
-        // What ends one lane ends the others, wherever they wait.
-        workers_.push_back(std::make_unique<ThreadStream>(
-            [liveness = &transport_->liveness()](const Error& error) { liveness->fail(error); }));
-        lane = workers_.back().get();
-      }
+    for (Stream*& lane : kind) {
+      lane = workers_.empty() ? &stream_ : workers_[next++ % workers_.size()].get();
     }
   }
   return streams;
 }
 
 Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Transport* transport,
-                                                 int rank, Milliseconds limit,
-                                                 LaneThreads threads) {
-  std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit, threads));
+                                                 int rank, Milliseconds limit, Lanes lanes) {
+  if (lanes.streams > k_most_lane_streams) {
+    return operation_error(fmt::format("{} streams for {} lanes: a lane has one stream",
+                                       lanes.streams, k_most_lane_streams));
+  }
+  std::vector<std::unique_ptr<Stream>> workers;
+  while (workers.size() < lanes.streams) {
+    HEADRACE_TRY_ASSIGN(auto stream, transport->make_stream());
+    workers.push_back(std::move(stream));
+  }
+  std::unique_ptr<Lockstep> result(new Lockstep(plan, transport, rank, limit, std::move(workers)));
   for (std::size_t group = 0; group < plan->groups(); ++group) {
     const GroupSpec& spec = plan->model().groups[group];
     const AllGatherOptions options = plan->all_gather_options(group);
@@ -87,16 +93,26 @@ Result<std::unique_ptr<Lockstep>> Lockstep::make(const LockstepPlan* plan, Trans
 
 Status Lockstep::all_gather(std::size_t group, std::span<const ShardSource> shards,
                             std::span<void* const> landings) {
+  return finish(start_all_gather(group, shards, landings, Event()));
+}
+
+Result<Milestones> Lockstep::start_all_gather(std::size_t group,
+                                              std::span<const ShardSource> shards,
+                                              std::span<void* const> landings, const Event& after) {
   call_ = fmt::format("all-gather of group '{}'", plan_->model().groups[group].name);
   HEADRACE_TRY(begin({.kind = CallKind::all_gather, .group = static_cast<std::uint32_t>(group)}));
-  return run(gathers_[group], group, {.shards = shards, .landings = landings});
+  return executor_.run(gathers_[group], plan_->regions(group),
+                       {.shards = shards, .landings = landings}, after, call_);
 }
 
 Result<std::vector<std::string>> Lockstep::exchange(std::string_view mine) {
   constexpr std::size_t k_bytes = LockstepPlan::k_record_bytes;
   const std::size_t group = plan_->record_group();
-  std::byte* record = transport_->memory() + plan_->resident_offset(group);
-  std::memcpy(record, mine.data(), mine.size());
+  std::string record(mine);
+  const Piece piece{.remote_offset = plan_->resident_offset(group),
+                    .local = record.data(),
+                    .bytes = record.size()};
+  HEADRACE_TRY(transport_->channel(rank_).put(stream_, {&piece, 1}));
   const auto ranks = static_cast<std::size_t>(plan_->topology().world_size());
   std::string all(ranks * k_bytes, '\0');
   const ShardSource shard;
@@ -111,6 +127,14 @@ Result<std::vector<std::string>> Lockstep::exchange(std::string_view mine) {
 
 Status Lockstep::reduce_scatter(std::size_t group, std::span<const GradientSource> gradients,
                                 float* output, float alpha, bool accumulate, bool earlier) {
+  return finish(
+      start_reduce_scatter(group, gradients, output, alpha, accumulate, earlier, Event()));
+}
+
+Result<Milestones> Lockstep::start_reduce_scatter(std::size_t group,
+                                                  std::span<const GradientSource> gradients,
+                                                  float* output, float alpha, bool accumulate,
+                                                  bool earlier, const Event& after) {
   const GroupSpec& spec = plan_->model().groups[group];
   std::vector<DType> dtypes;
   std::vector<GradientSource> by_parameter;
@@ -137,9 +161,10 @@ Status Lockstep::reduce_scatter(std::size_t group, std::span<const GradientSourc
                       .alpha = alpha,
                       .accumulate = accumulate ? 1U : 0U,
                       .earlier = earlier ? 1U : 0U}));
-  return run(
-      *program, group,
-      {.gradients = by_parameter, .output = output, .alpha = alpha, .accumulate = accumulate});
+  return executor_.run(
+      *program, plan_->regions(group),
+      {.gradients = by_parameter, .output = output, .alpha = alpha, .accumulate = accumulate},
+      after, call_);
 }
 
 Status Lockstep::enter_bracket() {
@@ -186,8 +211,7 @@ Status Lockstep::begin(CallDigest digest) {
     HEADRACE_TRY(
         transport_->channel(peer).wait(stream_, plan_->call_signal(peer), digest.number, call_));
     CallDigest theirs;
-    std::memcpy(&theirs, transport_->memory() + plan_->digest_offset(peer, digest.number),
-                sizeof theirs);
+    std::memcpy(&theirs, transport_->at(plan_->digest_offset(peer, digest.number)), sizeof theirs);
     HEADRACE_TRY(compare(peer, theirs, digest));
   }
   return {};
@@ -254,25 +278,23 @@ Status Lockstep::compare(int peer, const CallDigest& theirs, const CallDigest& o
   return {};
 }
 
-Status Lockstep::run(const Program& program, std::size_t group, const Bindings& bindings) {
-  Status status = run_lanes(program, group, bindings);
-  if (!status && !workers_.empty()) {
-    // No lane may touch the caller's memory once this has returned.
-    for (const auto& worker : workers_) {
-      HEADRACE_TRY_ASSIGN(Event event, worker->record());
-      static_cast<void>(event.wait(Deadline(limit_)));
-    }
+Status Lockstep::finish(Result<Milestones> milestones) {
+  Status status = milestones ? Status() : Status(milestones.error());
+  for (std::size_t i = 0; status && i < k_milestones; ++i) {
+    status = (*milestones)[i].wait(Deadline(limit_));
+  }
+  if (!status) {
+    drain();
   }
   return status;
 }
 
-Status Lockstep::run_lanes(const Program& program, std::size_t group, const Bindings& bindings) {
-  HEADRACE_TRY_ASSIGN(Milestones milestones,
-                      executor_.run(program, plan_->regions(group), bindings, call_.c_str()));
-  for (Event& event : milestones) {
-    HEADRACE_TRY(event.wait(Deadline(limit_)));
+void Lockstep::drain() {
+  for (const auto& worker : workers_) {
+    if (auto event = worker->record()) {
+      static_cast<void>(event->wait(Deadline(limit_)));
+    }
   }
-  return {};
 }
 
 }  // namespace headrace

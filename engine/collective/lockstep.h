@@ -11,16 +11,19 @@
 #include "collective/executor.h"
 #include "collective/on_demand.h"
 #include "plan/lockstep_plan.h"
-#include "runtime/thread_stream.h"
+#include "runtime/stream.h"
 #include "transport/transport.h"
 
 namespace headrace {
 
 /// Where the lanes of lockstep calls run.
-enum class LaneThreads {
-  caller,   ///< one after the other on the calling thread
-  workers,  ///< each on a thread of its own, side by side
+struct Lanes {
+  /// Streams of the transport, which run beside the caller; lanes share them where they are fewer
+  /// than lanes, in the common order. 0: one lane after the other on the calling thread, which only
+  /// transports of host memory can do.
+  std::size_t streams = 0;
 };
+inline constexpr std::size_t k_most_lane_streams = k_lanes * k_collective_kinds;
 
 /// Lockstep collectives of one model on one rank. All ranks make the same calls in the same order,
 /// one caller at a time. A call begins by telling its neighbours which one it is, so that ranks
@@ -32,8 +35,9 @@ class Lockstep {
  public:
   /// Pointers must outlive the object. `limit` is the longest wait of one lane for another.
   static Result<std::unique_ptr<Lockstep>> make(const LockstepPlan* plan, Transport* transport,
-                                                int rank, Milliseconds limit,
-                                                LaneThreads threads = LaneThreads::caller);
+                                                int rank, Milliseconds limit, Lanes lanes = {});
+  /// Ends after what is under way.
+  ~Lockstep();
 
   const LockstepPlan& plan() const { return *plan_; }
   /// Made so far. In the steady state no call makes another.
@@ -44,6 +48,10 @@ class Lockstep {
   /// again when this returns.
   Status all_gather(std::size_t group, std::span<const ShardSource> shards,
                     std::span<void* const> landings);
+  /// Begins the same once `after` has happened: the landings are free, and the shards are written.
+  /// What the caller gave stays valid until the milestones say that it is no longer needed.
+  Result<Milestones> start_all_gather(std::size_t group, std::span<const ShardSource> shards,
+                                      std::span<void* const> landings, const Event& after);
 
   /// Gives every rank what each rank gives, in rank order; k_record_bytes at most.
   Result<std::vector<std::string>> exchange(std::string_view mine);
@@ -56,6 +64,11 @@ class Lockstep {
   /// `accumulate` or by itself; it must agree on every rank.
   Status reduce_scatter(std::size_t group, std::span<const GradientSource> gradients, float* output,
                         float alpha, bool accumulate, bool earlier);
+  /// Begins the same once `after` has happened: the gradients are written.
+  Result<Milestones> start_reduce_scatter(std::size_t group,
+                                          std::span<const GradientSource> gradients, float* output,
+                                          float alpha, bool accumulate, bool earlier,
+                                          const Event& after);
 
   /// Calls that move nothing: they tell ranks in different brackets, or with other numbers of calls
   /// in them, from each other.
@@ -64,8 +77,8 @@ class Lockstep {
 
  private:
   Lockstep(const LockstepPlan* plan, Transport* transport, int rank, Milliseconds limit,
-           LaneThreads threads);
-  LaneStreams lanes(LaneThreads threads);
+           std::vector<std::unique_ptr<Stream>> workers);
+  LaneStreams lane_streams();
 
   enum class CallKind : std::uint32_t { all_gather, reduce_scatter, enter_bracket, leave_bracket };
 
@@ -84,8 +97,11 @@ class Lockstep {
   std::string doing(const CallDigest& call) const;
   Status begin(CallDigest digest);
   Status compare(int peer, const CallDigest& theirs, const CallDigest& ours) const;
-  Status run(const Program& program, std::size_t group, const Bindings& bindings);
-  Status run_lanes(const Program& program, std::size_t group, const Bindings& bindings);
+  /// Waits for all that a call began; after a failure for all that is under way, since no lane may
+  /// touch the caller's memory once the call has returned.
+  Status finish(Result<Milestones> milestones);
+  /// Returns once the workers have passed everything.
+  void drain();
   Result<const Program*> reduce_program(std::size_t group, const std::vector<DType>& dtypes);
 
   const LockstepPlan* plan_;
@@ -93,7 +109,7 @@ class Lockstep {
   int rank_;
   Milliseconds limit_;
   InlineStream stream_;
-  std::vector<std::unique_ptr<ThreadStream>> workers_;  ///< one a lane of each kind of call
+  std::vector<std::unique_ptr<Stream>> workers_;  ///< shared by the lanes
   Executor executor_;
   std::uint64_t calls_ = 0;
   std::vector<Program> gathers_;  ///< by group

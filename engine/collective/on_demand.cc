@@ -5,8 +5,11 @@
 namespace headrace {
 
 Status drain(const OnDemand& on_demand) {
-  HEADRACE_TRY_ASSIGN(Event event, on_demand.stream.record());
-  return event.wait(Deadline(on_demand.drain_limit));
+  for (Stream* stream : {&on_demand.control, &on_demand.stream}) {
+    HEADRACE_TRY_ASSIGN(Event event, stream->record());
+    HEADRACE_TRY(event.wait(Deadline(on_demand.drain_limit)));
+  }
+  return {};
 }
 
 const char* to_string(BracketKind kind) {

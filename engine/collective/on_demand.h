@@ -18,12 +18,14 @@ namespace headrace {
 struct OnDemand {
   const OnDemandPlan& plan;
   Transport& transport;
-  Stream& stream;
+  Stream& stream;   ///< of the transport's kind: carries parameters and gradients
+  Stream& control;  ///< of the host: carries digests and records, and waits for peers; may be
+                    ///< `stream`
   int rank;
   Milliseconds drain_limit;  ///< longest wait for this rank's own stream
 };
 
-/// Returns once the stream has passed everything enqueued so far.
+/// Returns once both streams have passed everything enqueued so far.
 Status drain(const OnDemand& on_demand);
 
 enum class BracketKind : std::uint64_t { minibatch = 0, evaluation = 1 };

@@ -46,7 +46,7 @@ Status PackedBaseline::meet() {
 
 Status PackedBaseline::all_gather(std::span<const ShardSource> shards,
                                   std::span<void* const> landings) {
-  std::byte* packed = transport_->memory() + k_shard_offset;
+  std::byte* packed = transport_->at(k_shard_offset);
   for (std::size_t p = 0; p < shards.size(); ++p) {
     cast(packed + map_.published_offset(p), group_.parameters[p].dtype, shards[p].address,
          shards[p].dtype, map_.shard_elements(p, rank_));
@@ -73,7 +73,7 @@ Status PackedBaseline::all_gather(std::span<const ShardSource> shards,
 
 Status PackedBaseline::reduce_scatter(std::span<const GradientSource> gradients,
                                       std::span<float> output) {
-  std::byte* packed = transport_->memory() + gradients_offset(map_);
+  std::byte* packed = transport_->at(gradients_offset(map_));
   for (int owner = 0; owner < world_size_; ++owner) {
     for (const GradientSource& gradient : gradients) {
       const std::size_t p = gradient.parameter;

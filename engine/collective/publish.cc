@@ -1,8 +1,10 @@
 #include "collective/publish.h"
 
 #include <cstring>
+#include <utility>
+#include <vector>
 
-#include "kernel/cast.h"
+#include "kernel/kernels.h"
 
 namespace headrace {
 namespace {
@@ -10,28 +12,26 @@ namespace {
 Status write_shard(const OnDemand& on_demand, std::size_t group,
                    const std::vector<ShardSource>& sources) {
   const AddressMap& map = on_demand.plan.map(group);
-  std::byte* shard = on_demand.transport.memory() + on_demand.plan.published_shard_offset(group);
+  std::byte* shard = on_demand.transport.at(on_demand.plan.published_shard_offset(group));
   const auto& parameters = on_demand.plan.model().groups[group].parameters;
-  return on_demand.stream.enqueue(
-      [&sources, &map, &parameters, shard, rank = on_demand.rank]() -> Status {
-        for (std::size_t p = 0; p < sources.size(); ++p) {
-          if (sources[p].address != nullptr) {
-            cast(shard + map.published_offset(p), parameters[p].dtype, sources[p].address,
-                 sources[p].dtype, map.shard_elements(p, rank));
-          }
-        }
-        return {};
-      });
+  std::vector<CastJob> jobs;
+  for (std::size_t p = 0; p < sources.size(); ++p) {
+    if (sources[p].address != nullptr) {
+      jobs.push_back({.to = shard + map.published_offset(p),
+                      .to_dtype = parameters[p].dtype,
+                      .from = sources[p].address,
+                      .from_dtype = sources[p].dtype,
+                      .count = map.shard_elements(p, on_demand.rank)});
+    }
+  }
+  return on_demand.transport.kernels().cast(on_demand.stream, std::move(jobs));
 }
 
 Status clear_accumulators(const OnDemand& on_demand, std::size_t group, std::size_t slot) {
-  std::byte* accumulators =
-      on_demand.transport.memory() + on_demand.plan.accumulator_offset(group, slot);
   const std::size_t bytes = on_demand.plan.map(group).accumulator_bytes();
-  return on_demand.stream.enqueue([accumulators, bytes]() -> Status {
-    std::memset(accumulators, 0, bytes);
-    return {};
-  });
+  return on_demand.transport.kernels().zero(
+      on_demand.stream, on_demand.transport.at(on_demand.plan.accumulator_offset(group, slot)),
+      bytes, bytes, 1);
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ Status publish(const OnDemand& on_demand, const BracketDigest& digest,
   const std::vector<int> ranks = plan.topology().rotation(on_demand.rank);
   for (const int source : ranks) {
     HEADRACE_TRY(on_demand.transport.channel(source).wait(
-        on_demand.stream, plan.record_signal(source), digest.epoch - 1,
+        on_demand.control, plan.record_signal(source), digest.epoch - 1,
         "end of the bracket before this one"));
   }
   BracketDigest shown = digest;
@@ -51,7 +51,7 @@ Status publish(const OnDemand& on_demand, const BracketDigest& digest,
                     .local = &shown,
                     .bytes = sizeof shown};
   for (const int reader : ranks) {
-    HEADRACE_TRY(on_demand.transport.channel(reader).put(on_demand.stream, {&piece, 1}));
+    HEADRACE_TRY(on_demand.transport.channel(reader).put(on_demand.control, {&piece, 1}));
   }
   for (std::size_t group = 0; group < plan.groups(); ++group) {
     if (!digest.in_step) {
@@ -79,11 +79,11 @@ Status wait_for_published(const OnDemand& on_demand, const BracketDigest& digest
                           std::size_t group) {
   const OnDemandPlan& plan = on_demand.plan;
   HEADRACE_TRY(on_demand.transport.channel(owner).wait(
-      on_demand.stream, plan.published_signal(owner, group), digest.epoch, "published shard"));
+      on_demand.control, plan.published_signal(owner, group), digest.epoch, "published shard"));
   const std::size_t slot = plan.digest_offset(owner, digest.epoch);
-  return on_demand.stream.enqueue([on_demand, digest, owner, slot]() -> Status {
+  return on_demand.control.enqueue([on_demand, digest, owner, slot]() -> Status {
     BracketDigest theirs;
-    std::memcpy(&theirs, on_demand.transport.memory() + slot, sizeof theirs);
+    std::memcpy(&theirs, on_demand.transport.at(slot), sizeof theirs);
     return compare_digests(owner, theirs, digest);
   });
 }

@@ -28,8 +28,8 @@ Status finish(const OnDemand& on_demand, BracketRecord record,
               .local = mask.data(),
               .bytes = mask.size() * sizeof(std::uint64_t)}};
     Channel& channel = on_demand.transport.channel(owner);
-    HEADRACE_TRY(channel.put(on_demand.stream, pieces));
-    HEADRACE_TRY(channel.signal(on_demand.stream, plan.record_signal(on_demand.rank), epoch));
+    HEADRACE_TRY(channel.put(on_demand.control, pieces));
+    HEADRACE_TRY(channel.signal(on_demand.control, plan.record_signal(on_demand.rank), epoch));
     HEADRACE_TRY(drain(on_demand));
   }
   return {};
@@ -41,14 +41,14 @@ Result<Settlement> settle(const OnDemand& on_demand, const BracketDigest& digest
   settlement.touched.resize(plan.touched_words());
   for (int source = 0; source < plan.topology().world_size(); ++source) {
     Channel& channel = on_demand.transport.channel(source);
-    HEADRACE_TRY(channel.wait(on_demand.stream, plan.record_signal(source), digest.epoch,
+    HEADRACE_TRY(channel.wait(on_demand.control, plan.record_signal(source), digest.epoch,
                               "end of the minibatch"));
     HEADRACE_TRY(drain(on_demand));
     BracketRecord record;
-    const std::byte* slot = on_demand.transport.memory() + plan.record_offset(source, digest.epoch);
+    const std::byte* slot = on_demand.transport.at(plan.record_offset(source, digest.epoch));
     std::memcpy(&record, slot, sizeof record);
     HEADRACE_TRY(compare_digests(source, record.digest, digest));
-    HEADRACE_TRY(channel.wait(on_demand.stream, plan.added_signal(source), record.pushes_sent,
+    HEADRACE_TRY(channel.wait(on_demand.control, plan.added_signal(source), record.pushes_sent,
                               "last contributions"));
     HEADRACE_TRY(drain(on_demand));
     settlement.add(record);

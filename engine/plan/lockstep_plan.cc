@@ -74,6 +74,7 @@ Status LockstepPlan::lay_out(std::size_t begin) {
   call_signals_ = take(ranks * k_signal_bytes);
   digests_ = take(ranks * 2 * k_call_digest_bytes);
   signals_ = take(signal_count_ * k_signal_bytes);
+  control_end_ = next;
   for (std::size_t group = 0; group < groups(); ++group) {
     resident_.push_back(adopted(group) ? take(maps_[group].published_bytes()) : 0);
   }

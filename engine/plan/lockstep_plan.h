@@ -33,7 +33,8 @@ struct ArenaRegion {
 using ArenaRegions = std::array<ArenaRegion, k_regions>;
 
 /// Where everything lies in a rank's arena for lockstep, from `begin` on, and the programs that
-/// work there. All ranks compute the same plan. Regions, in order, each starting on a page:
+/// work there. All ranks compute the same plan. Regions, in order, each starting on a page; up to
+/// control_end is what processors touch:
 ///
 ///   call signals   one a rank
 ///   digests        [rank][call mod 2]
@@ -67,6 +68,7 @@ class LockstepPlan {
   std::size_t resident_offset(std::size_t group) const { return resident_[group]; }
   /// Where the arena regions are for calls of a group.
   ArenaRegions regions(std::size_t group) const;
+  std::size_t control_end() const { return control_end_; }
   std::size_t end() const { return end_; }
 
   AllGatherOptions all_gather_options(std::size_t group) const;
@@ -90,6 +92,7 @@ class LockstepPlan {
   std::size_t signal_count_ = 0;
   std::vector<std::size_t> resident_;  ///< by group
   ArenaRegions regions_{};
+  std::size_t control_end_ = 0;
   std::size_t end_ = 0;
 };
 

@@ -11,7 +11,7 @@ const char* to_string(Accumulation accumulation) {
 }
 
 OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk_bytes,
-                           Accumulation accumulation)
+                           Accumulation accumulation, std::size_t data_begin)
     : topology_(topology),
       model_(std::move(model)),
       chunk_bytes_(chunk_bytes),
@@ -47,6 +47,8 @@ OnDemandPlan::OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk
   for (std::size_t& offset : lock_offsets_) {
     offset += locks;
   }
+  control_end_ = next;
+  next = data_begin == 0 ? control_end_ : data_begin;
   for (const AddressMap& map : maps_) {
     published_.push_back(take(map.published_bytes()));
   }

@@ -26,7 +26,8 @@ enum class Accumulation {
 const char* to_string(Accumulation accumulation);
 
 /// Where everything lies in a rank's on-demand arena. All ranks compute the same plan, so an offset
-/// names a place in any peer's arena. Regions, in order, each starting on a page:
+/// names a place in any peer's arena. Regions, in order, each starting on a page; up to control_end
+/// is what processors touch:
 ///
 ///   liveness            one page
 ///   signals             published[owner][group], record[source], added[source]
@@ -38,8 +39,9 @@ const char* to_string(Accumulation accumulation);
 ///   accumulators        group after group, in each slot after slot, fp32
 class OnDemandPlan {
  public:
+  /// Shards and accumulators begin at `data_begin`, a multiple of the page size; 0: at control_end.
   OnDemandPlan(Topology topology, ModelSpec model, std::size_t chunk_bytes,
-               Accumulation accumulation = Accumulation::arrival);
+               Accumulation accumulation = Accumulation::arrival, std::size_t data_begin = 0);
 
   const Topology& topology() const { return topology_; }
   const ModelSpec& model() const { return model_; }
@@ -67,6 +69,7 @@ class OnDemandPlan {
   std::size_t lock_offset(std::size_t group) const { return lock_offsets_[group]; }
   std::size_t published_shard_offset(std::size_t group) const { return published_[group]; }
   std::size_t accumulator_offset(std::size_t group, std::size_t slot) const;
+  std::size_t control_end() const { return control_end_; }
   /// All of the arena, a multiple of the page size.
   std::size_t bytes() const { return bytes_; }
 
@@ -89,6 +92,7 @@ class OnDemandPlan {
   std::vector<std::size_t> lock_offsets_;
   std::vector<std::size_t> published_;
   std::vector<std::size_t> accumulators_;
+  std::size_t control_end_ = 0;
   std::size_t bytes_ = 0;
 };
 

@@ -41,6 +41,7 @@ struct Liveness::State {
   void look_at(Watched& watched, Milliseconds elapsed);
   bool ended(const Watched& watched) const;
   void record(const Error& error);
+  void record_failure_of(const LivenessPeer& peer);
   /// Shows the recorded failure on the own page, once.
   void tell();
   bool wait_for_death_or_stop();
@@ -78,6 +79,17 @@ bool Liveness::State::ended(const Watched& watched) const {
   return ::poll(&poll_fd, 1, 0) > 0;
 }
 
+// `peer` shows that its session has failed.
+void Liveness::State::record_failure_of(const LivenessPeer& peer) {
+  const std::size_t length = ::strnlen(peer.page->reason, LivenessPage::k_reason_bytes);
+  const int culprit = peer.page->culprit.load(std::memory_order_relaxed);
+  std::string reason(peer.page->reason, length);
+  if (culprit != peer.rank) {
+    reason += fmt::format(" (reported by rank {})", peer.rank);
+  }
+  record(peer_error(culprit, std::move(reason)));
+}
+
 void Liveness::State::look_at(Watched& watched, Milliseconds elapsed) {
   // Death is read before the state: a rank that left and then ended has left.
   const bool dead = ended(watched);
@@ -87,17 +99,10 @@ void Liveness::State::look_at(Watched& watched, Milliseconds elapsed) {
     case LivenessPage::left:
       watched.over = true;
       return;
-    case LivenessPage::failed: {
-      const std::size_t length = ::strnlen(shown.reason, LivenessPage::k_reason_bytes);
-      const int culprit = shown.culprit.load(std::memory_order_relaxed);
-      std::string reason(shown.reason, length);
-      if (culprit != peer) {
-        reason += fmt::format(" (reported by rank {})", peer);
-      }
-      record(peer_error(culprit, std::move(reason)));
+    case LivenessPage::failed:
+      record_failure_of(watched.peer);
       watched.over = true;
       return;
-    }
     default:
       break;
   }
@@ -203,6 +208,15 @@ Status Liveness::check() const {
   }
   const std::lock_guard lock(state_->mutex);
   return *state_->failure;
+}
+
+Status Liveness::check_pages() const {
+  for (const Watched& watched : state_->peers) {
+    if (watched.peer.page->state.load(std::memory_order_acquire) == LivenessPage::failed) {
+      state_->record_failure_of(watched.peer);
+    }
+  }
+  return check();
 }
 
 bool Liveness::has_left(int peer) const {

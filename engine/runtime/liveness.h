@@ -59,6 +59,9 @@ class Liveness {
 
   /// The failure of any rank, this one included; an atomic load where there is none.
   Status check() const;
+  /// As check, after a look at the peers' pages now: what a rank did after it had failed reaches
+  /// nobody who asks this afterwards unnoticed.
+  Status check_pages() const;
   /// Whether the peer has left in good order. What it signalled before leaving is visible to who
   /// sees this.
   bool has_left(int peer) const;

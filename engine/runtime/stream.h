@@ -16,6 +16,8 @@ class Event {
     virtual ~Source() = default;
     virtual bool done() const = 0;
     virtual Status wait(Deadline deadline) = 0;
+    /// The device's own event, or null on the host.
+    virtual void* native_handle() const { return nullptr; }
   };
 
   /// An event that has already happened.
@@ -25,6 +27,7 @@ class Event {
   bool done() const { return source_ == nullptr || source_->done(); }
   /// The first error of the work before the event, or success once it is done.
   Status wait(Deadline deadline) { return source_ == nullptr ? Status() : source_->wait(deadline); }
+  void* native_handle() const { return source_ == nullptr ? nullptr : source_->native_handle(); }
 
  private:
   std::shared_ptr<Source> source_;

@@ -10,7 +10,7 @@
 #include "collective/gather.h"
 #include "collective/publish.h"
 #include "collective/scatter_accumulate.h"
-#include "kernel/accumulate.h"
+#include "kernel/kernels.h"
 
 namespace headrace {
 namespace {
@@ -60,7 +60,8 @@ Session::Session(const SessionConfig& config, OnDemandPlan plan,
       touched_(plan_.touched_words(), 0),
       sent_(static_cast<std::size_t>(config.world_size), 0) {
   digest_.model = plan_.model().digest();
-  counters_.arena_bytes = lockstep_plan_ ? lockstep_plan_->end() : plan_.bytes();
+  counters_.arena_bytes =
+      config.mode == SessionMode::lockstep ? lockstep_plan_->end() : plan_.bytes();
   if (config.worker_threads) {
     worker_ = std::make_unique<ThreadStream>(ThreadStream::OnFailure(), "worker");
     if (config.mode != SessionMode::lockstep) {
@@ -101,9 +102,13 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
   std::optional<LockstepPlan> lockstep_plan;
   if (config.mode != SessionMode::on_demand) {
     // Lockstep alone needs nothing of the on-demand arena but the liveness page.
-    const std::size_t begin = config.mode == SessionMode::lockstep ? k_page : plan.bytes();
+    const std::size_t begin = on_demand ? plan.control_end() : k_page;
     HEADRACE_TRY_ASSIGN(lockstep_plan,
                         LockstepPlan::make(topology, plan.model(), config.lockstep, begin));
+    if (on_demand) {
+      plan = OnDemandPlan(topology, plan.model(), config.chunk_bytes, config.accumulate,
+                          lockstep_plan->end());
+    }
   }
   // A worker's wait is not the caller's to interrupt: who holds the caller up asks.
   auto stopping = std::make_shared<std::atomic<bool>>(false);
@@ -118,7 +123,8 @@ Result<std::unique_ptr<Session>> Session::connect(const SessionConfig& config, M
                    .model = plan.model().digest(),
                    .model_text = summary(plan.model())},
       .local_ranks = local_ranks,
-      .memory_bytes = lockstep_plan ? lockstep_plan->end() : plan.bytes(),
+      .memory_bytes = on_demand ? plan.bytes() : lockstep_plan->end(),
+      .control_bytes = lockstep_plan ? lockstep_plan->control_end() : plan.control_end(),
       .liveness = config.liveness,
       .wait = config.wait,
       .bootstrap = config.bootstrap,
@@ -142,6 +148,7 @@ OnDemand Session::on_demand() {
   return {.plan = plan_,
           .transport = *transport_,
           .stream = stream_,
+          .control = stream_,
           .rank = config_.rank,
           .drain_limit = config_.wait.no_progress};
 }
@@ -377,10 +384,10 @@ Status Session::collect(std::size_t group, std::size_t parameter, void* destinat
   }
   const AddressMap& map = plan_.map(group);
   const std::byte* sum =
-      transport_->memory() + plan_.accumulator_offset(group, 0) + map.accumulator_offset(parameter);
-  write_scaled(destination, dtype, reinterpret_cast<const float*>(sum), scale,
-               map.shard_elements(parameter, config_.rank), add);
-  return {};
+      transport_->at(plan_.accumulator_offset(group, 0) + map.accumulator_offset(parameter));
+  return transport_->kernels().write_scaled(stream_, destination, dtype,
+                                            reinterpret_cast<const float*>(sum), scale,
+                                            map.shard_elements(parameter, config_.rank), add);
 }
 
 void Session::fail(const std::string& reason) {

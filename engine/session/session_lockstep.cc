@@ -115,8 +115,8 @@ Result<std::byte*> Session::resident(std::size_t group, std::size_t parameter) {
     return operation_error(
         fmt::format("parameter {} of group {} has no shard in the arena", parameter, group));
   }
-  return transport_->memory() + lockstep_plan_->resident_offset(group) +
-         plan_.map(group).published_offset(parameter);
+  return transport_->at(lockstep_plan_->resident_offset(group) +
+                        plan_.map(group).published_offset(parameter));
 }
 
 }  // namespace headrace

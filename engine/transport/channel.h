@@ -46,8 +46,9 @@ class Channel {
   virtual ~Channel() = default;
 
   virtual int peer() const = 0;
-  /// The peer's symmetric memory where this rank can load from it; null where it cannot.
-  virtual const std::byte* view() const = 0;
+  /// The peer's symmetric memory at `offset` where this rank's kernels can load from it; null where
+  /// they cannot.
+  virtual const std::byte* view(std::size_t offset) const = 0;
   /// Copies from the peer.
   virtual Status get(Stream& stream, std::span<const Piece> pieces) = 0;
   /// Copies to the peer.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "kernel/accumulate.h"
@@ -121,7 +122,7 @@ Status MappedChannel::signal(Stream& stream, std::size_t remote_offset, std::uin
 
 Status MappedChannel::wait(Stream& stream, std::size_t local_offset, std::uint64_t at_least,
                            std::string_view what) {
-  return stream.enqueue([this, local_offset, at_least, what]() -> Status {
+  return stream.enqueue([this, local_offset, at_least, what = std::string(what)]() -> Status {
     return waiter_->until(*reinterpret_cast<Signal*>(own_memory_ + local_offset), at_least, peer_,
                           what);
   });

@@ -23,7 +23,7 @@ class MappedChannel final : public Channel {
         waiter_(waiter) {}
 
   int peer() const override { return peer_; }
-  const std::byte* view() const override { return peer_memory_; }
+  const std::byte* view(std::size_t offset) const override { return peer_memory_ + offset; }
   Status get(Stream& stream, std::span<const Piece> pieces) override;
   Status put(Stream& stream, std::span<const Piece> pieces) override;
   Status accumulate(Stream& stream, const AccumulatorRegion& region,

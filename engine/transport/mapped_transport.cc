@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "runtime/thread_stream.h"
 #include "transport/mapped_channel.h"
 #include "transport/rail_channel.h"
 
@@ -22,13 +23,13 @@ MappedTransport::MappedTransport(const TransportConfig& config, Capability capab
       channels_.push_back(std::make_unique<NoChannel>(config.identity.rank, peer));
       continue;
     }
-    const MappedChannel mapped(config.identity.rank, peer, memory_,
-                               memories_[static_cast<std::size_t>(peer)]->data(), liveness_.get(),
-                               &waiter_);
+    auto mapped = std::make_unique<MappedChannel>(config.identity.rank, peer, memory_,
+                                                  memories_[static_cast<std::size_t>(peer)]->data(),
+                                                  liveness_.get(), &waiter_);
     if (reach == Reach::rail) {
-      channels_.push_back(std::make_unique<RailChannel>(mapped));
+      channels_.push_back(std::make_unique<RailChannel>(std::move(mapped)));
     } else {
-      channels_.push_back(std::make_unique<MappedChannel>(mapped));
+      channels_.push_back(std::move(mapped));
     }
   }
 }
@@ -47,6 +48,12 @@ Result<std::unique_ptr<Transport>> MappedTransport::make(
                                       std::move(peers), config.liveness));
   return std::unique_ptr<Transport>(
       new MappedTransport(config, capability, std::move(memories), std::move(liveness)));
+}
+
+// What ends one stream ends the others, wherever they wait.
+Result<std::unique_ptr<Stream>> MappedTransport::make_stream() {
+  return std::unique_ptr<Stream>(std::make_unique<ThreadStream>(
+      [liveness = liveness_.get()](const Error& error) { liveness->fail(error); }));
 }
 
 }  // namespace headrace

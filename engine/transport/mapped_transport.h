@@ -21,9 +21,11 @@ class MappedTransport final : public Transport {
                                                  std::vector<LivenessPeer> peers);
 
   Capability capability() const override { return capability_; }
-  std::byte* memory() override { return memory_; }
+  std::byte* at(std::size_t offset) override { return memory_ + offset; }
   std::shared_ptr<const void> memory_owner() const override { return memory_owner_; }
   Channel& channel(int peer) override { return *channels_[static_cast<std::size_t>(peer)]; }
+  Result<std::unique_ptr<Stream>> make_stream() override;
+  const Kernels& kernels() const override { return host_kernels(); }
   Liveness& liveness() override { return *liveness_; }
   Waiter& waiter() override { return waiter_; }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "kernel/kernels.h"
 #include "runtime/liveness.h"
 #include "runtime/waiter.h"
 #include "transport/bootstrap.h"
@@ -26,6 +27,9 @@ struct TransportConfig {
   Identity identity;             ///< what this rank is, and what must agree with its peers
   int local_ranks = 0;           ///< of each node, node-major; 0: all ranks are on one node
   std::size_t memory_bytes = 0;  ///< of symmetric memory; the first page is the liveness page
+  /// Of it, from the start, what processors touch: signals, digests, records, locks. Host memory on
+  /// every transport. 0: one page.
+  std::size_t control_bytes = 0;
   LivenessConfig liveness;
   WaitConfig wait;
   Milliseconds bootstrap{60'000};  ///< longest wait for peers while wiring
@@ -43,12 +47,18 @@ class Transport {
 
   /// Within a node.
   virtual Capability capability() const = 0;
-  /// Zero-initialised; at the same offsets on every rank.
-  virtual std::byte* memory() = 0;
+  /// This rank's symmetric memory at `offset`; zero-initialised, the same offsets on every rank.
+  /// From control_bytes on it is contiguous, and where the kernels work.
+  virtual std::byte* at(std::size_t offset) = 0;
   /// Keeps this rank's memory mapped for as long as it lives, longer than the transport.
   virtual std::shared_ptr<const void> memory_owner() const = 0;
   /// Every operation of a channel to a rank out of reach is an operation error.
   virtual Channel& channel(int peer) = 0;
+  /// A stream that runs beside the caller: a thread on the host, a stream of the device elsewhere.
+  /// Lives no longer than the transport.
+  virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
+  /// What computes on the symmetric memory, and on the caller's memory in streams of its kind.
+  virtual const Kernels& kernels() const = 0;
   virtual Liveness& liveness() = 0;
   virtual Waiter& waiter() = 0;
 };

@@ -70,12 +70,12 @@ inline std::vector<float> special_floats() {
   return values;
 }
 
-/// Fills an array of `dtype` at any address with special values and random numbers of many
-/// magnitudes, the same ones for a seed.
-inline void fill(GuardedBytes& array, DType dtype, std::uint32_t seed) {
+/// Fills `bytes` bytes at any address with special values and random numbers of many magnitudes,
+/// the same ones for a seed.
+inline void fill(std::byte* array, std::size_t bytes, DType dtype, std::uint32_t seed) {
   std::mt19937 random(seed);
   const std::vector<float> special = special_floats();
-  for (std::size_t at = 0; at + item_size(dtype) <= array.size(); at += item_size(dtype)) {
+  for (std::size_t at = 0; at + item_size(dtype) <= bytes; at += item_size(dtype)) {
     float value =
         std::ldexp(static_cast<float>(random()) - 0x1p31F, static_cast<int>(random() % 40U) - 50);
     if (random() % 8 == 0) {
@@ -84,11 +84,15 @@ inline void fill(GuardedBytes& array, DType dtype, std::uint32_t seed) {
     const auto bits = std::bit_cast<std::uint32_t>(value);
     const auto upper = static_cast<std::uint16_t>(bits >> 16);
     if (dtype == DType::float32) {
-      std::memcpy(array.data() + at, &bits, sizeof(bits));
+      std::memcpy(array + at, &bits, sizeof(bits));
     } else {
-      std::memcpy(array.data() + at, &upper, sizeof(upper));
+      std::memcpy(array + at, &upper, sizeof(upper));
     }
   }
+}
+
+inline void fill(GuardedBytes& array, DType dtype, std::uint32_t seed) {
+  fill(array.data(), array.size(), dtype, seed);
 }
 
 /// Element `index` of an array of `dtype`, as the float it stands for.

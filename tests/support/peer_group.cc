@@ -28,11 +28,16 @@ Rank make_rank(const PeerGroup& group, int rank, MakeTransport make) {
                                             .model_text = "a test"},
                                .local_ranks = group.local_ranks,
                                .memory_bytes = group.memory_bytes,
+                               .control_bytes = group.control_bytes,
                                .liveness = group.liveness,
                                .wait = group.wait,
                                .bootstrap = group.limit,
                                .interrupted = nullptr};
-  return {.rank = rank, .world_size = group.world_size, .config = config, .make = std::move(make)};
+  return {.rank = rank,
+          .world_size = group.world_size,
+          .config = config,
+          .make = std::move(make),
+          .memory = group.other == nullptr ? host_memory : group.other->memory};
 }
 
 // Ends the whole program: threads cannot be killed one by one.
@@ -108,7 +113,8 @@ void run_processes(const PeerGroup& group, const std::function<void(const Rank&)
     ASSERT_GE(pid, 0);
     if (pid == 0) {
       body(make_rank(group, rank, [&, rank](const TransportConfig& config) {
-        return make_shm_transport(config, exchange->for_rank(rank));
+        return group.other == nullptr ? make_shm_transport(config, exchange->for_rank(rank))
+                                      : group.other->make(config, exchange->for_rank(rank));
       }));
       std::fflush(nullptr);
       ::_exit(::testing::Test::HasFailure() ? 1 : 0);
@@ -154,6 +160,22 @@ void PrintTo(Backend backend, std::ostream* stream) {
   *stream << (backend == Backend::fake          ? "fake"
               : backend == Backend::shm_threads ? "shm_threads"
                                                 : "shm_processes");
+}
+
+void PrintTo(const PeerGroup& group, std::ostream* stream) {
+  if (group.other != nullptr) {
+    *stream << group.other->name;
+  } else {
+    PrintTo(group.backend, stream);
+  }
+  *stream << "_of_" << group.world_size;
+}
+
+void skip_unless_runnable(const PeerGroup& group) {
+  if (const std::string reason = group.other == nullptr ? "" : group.other->why_not();
+      !reason.empty()) {
+    GTEST_SKIP() << reason;
+  }
 }
 
 std::vector<Backend> backends() {

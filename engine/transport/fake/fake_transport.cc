@@ -21,9 +21,11 @@ class FaultyTransport final : public Transport {
   }
 
   Capability capability() const override { return inner_->capability(); }
-  std::byte* memory() override { return inner_->memory(); }
+  std::byte* at(std::size_t offset) override { return inner_->at(offset); }
   std::shared_ptr<const void> memory_owner() const override { return inner_->memory_owner(); }
   Channel& channel(int peer) override { return channels_[static_cast<std::size_t>(peer)]; }
+  Result<std::unique_ptr<Stream>> make_stream() override { return inner_->make_stream(); }
+  const Kernels& kernels() const override { return inner_->kernels(); }
   Liveness& liveness() override { return inner_->liveness(); }
   Waiter& waiter() override { return inner_->waiter(); }
 

@@ -16,7 +16,7 @@ class FaultyChannel final : public Channel {
       : source_(source), channel_(channel), plan_(std::move(plan)) {}
 
   int peer() const override { return channel_->peer(); }
-  const std::byte* view() const override { return channel_->view(); }
+  const std::byte* view(std::size_t offset) const override { return channel_->view(offset); }
   Status get(Stream& stream, std::span<const Piece> pieces) override;
   Status put(Stream& stream, std::span<const Piece> pieces) override;
   Status accumulate(Stream& stream, const AccumulatorRegion& region,

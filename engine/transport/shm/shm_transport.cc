@@ -1,16 +1,13 @@
 #include "transport/shm/shm_transport.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <utility>
 #include <vector>
 
 #include "runtime/arena.h"
+#include "transport/host_wiring.h"
 #include "transport/mapped_transport.h"
-#include "transport/shm/shm_wiring.h"
 
 namespace headrace {
 namespace {
@@ -19,39 +16,29 @@ constexpr Capability k_capability{.get = true, .put = true, .accumulate = true, 
 
 struct Prepared {
   SharedMemory memory;
-  ShmListener listener;
+  HostListener listener;
 };
 
 Result<Prepared> prepare(const TransportConfig& config) {
   HEADRACE_TRY_ASSIGN(
       SharedMemory memory,
       SharedMemory::create(fmt::format("headrace-{}", config.identity.rank), config.memory_bytes));
-  HEADRACE_TRY_ASSIGN(ShmListener listener, ShmListener::open());
+  HEADRACE_TRY_ASSIGN(HostListener listener, HostListener::open());
   return Prepared{.memory = std::move(memory), .listener = std::move(listener)};
 }
 
 }  // namespace
 
-Result<std::string> shm_host() {
-  std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  std::string boot_id;
-  struct stat network{};
-  if (!std::getline(boot, boot_id) || ::stat("/proc/self/ns/net", &network) != 0) {
-    return system_error(Scope::session, "cannot read this host's identity from /proc");
-  }
-  return fmt::format("{}/net:{}", boot_id, network.st_ino);
-}
-
 Result<Capability> probe_shm() {
-  HEADRACE_TRY(shm_host());
+  HEADRACE_TRY(host_identity());
   HEADRACE_TRY(SharedMemory::create("headrace-probe", 4096));
-  HEADRACE_TRY(ShmListener::open());
+  HEADRACE_TRY(HostListener::open());
   return k_capability;
 }
 
 Result<std::unique_ptr<Transport>> make_shm_transport(const TransportConfig& config,
                                                       const Exchange& exchange) {
-  HEADRACE_TRY_ASSIGN(std::string host, shm_host());
+  HEADRACE_TRY_ASSIGN(std::string host, host_identity());
   Advertisement advertisement{.identity = config.identity,
                               .memory_bytes = config.memory_bytes,
                               .host = std::move(host),
@@ -76,14 +63,14 @@ Result<std::unique_ptr<Transport>> make_shm_transport(const TransportConfig& con
     }
   }
   HEADRACE_TRY_ASSIGN(auto links, prepared->listener.wire(config.identity.rank, within_reach, all,
-                                                          mine, config.bootstrap));
+                                                          {.memory = &mine}, config.bootstrap));
 
   std::vector<std::shared_ptr<Arena>> memories(
       static_cast<std::size_t>(config.identity.world_size));
   memories[static_cast<std::size_t>(config.identity.rank)] = mine.arena;
   std::vector<LivenessPeer> peers;
   for (const int rank : within_reach) {
-    ShmLink& link = links[static_cast<std::size_t>(rank)];
+    HostLink& link = links[static_cast<std::size_t>(rank)];
     if (link.arena == nullptr) {
       HEADRACE_TRY_ASSIGN(Arena arena, Arena::map(link.memory, config.memory_bytes));
       link.arena = std::make_shared<Arena>(std::move(arena));

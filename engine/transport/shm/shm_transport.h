@@ -14,7 +14,4 @@ Result<std::unique_ptr<Transport>> make_shm_transport(const TransportConfig& con
 /// What `shm` can do on this machine, or why it cannot.
 Result<Capability> probe_shm();
 
-/// The memory domain of this process: two processes with the same text can map each other's memory.
-Result<std::string> shm_host();
-
 }  // namespace headrace

@@ -1,9 +1,10 @@
-#include "transport/shm/shm_wiring.h"
+#include "transport/host_wiring.h"
 
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace headrace {
@@ -24,7 +26,11 @@ struct Hello {
   std::int32_t rank;
   char secret[k_token_digits];
   std::uint64_t arena;  // address of the sender's shared_ptr, for a peer in the same process
+  std::array<std::byte, DeviceHandle::k_opaque_bytes> device;
 };
+
+// The memory, and the device memory where it has a descriptor.
+constexpr std::size_t k_most_descriptors = 2;
 
 Result<std::string> random_token() {
   std::array<unsigned char, k_token_digits / 2> bytes{};
@@ -71,32 +77,31 @@ Status wait_readable(const Fd& socket, Deadline deadline) {
   return system_error(Scope::session, "a wiring socket stayed silent");
 }
 
-Status send_hello(const Fd& socket, const Hello& hello, const Fd& memory) {
+Status send_hello(const Fd& socket, const Hello& hello, std::span<const int> descriptors) {
   Hello copy = hello;
   iovec data{.iov_base = &copy, .iov_len = sizeof copy};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(k_most_descriptors * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
-  message.msg_controllen = control.size();
+  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
   cmsghdr* header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = memory.get();
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   if (::sendmsg(socket.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof copy)) {
     return system_error(Scope::session, "cannot pass shared memory to a peer");
   }
   return {};
 }
 
-Result<std::pair<Hello, Fd>> receive_hello(const Fd& socket, Deadline deadline) {
+Result<std::pair<Hello, std::vector<Fd>>> receive_hello(const Fd& socket, Deadline deadline) {
   HEADRACE_TRY(wait_readable(socket, deadline));
   Hello hello{};
   iovec data{.iov_base = &hello, .iov_len = sizeof hello};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(k_most_descriptors * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
@@ -104,16 +109,19 @@ Result<std::pair<Hello, Fd>> receive_hello(const Fd& socket, Deadline deadline) 
   message.msg_controllen = control.size();
   const ssize_t size = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
   cmsghdr* header = CMSG_FIRSTHDR(&message);
-  Fd memory;
+  std::vector<Fd> descriptors;
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    memory = Fd(fd);
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
+      descriptors.emplace_back(fd);
+    }
   }
-  if (size != static_cast<ssize_t>(sizeof hello) || !memory.valid()) {
+  if (size != static_cast<ssize_t>(sizeof hello) || descriptors.empty()) {
     return session_error("a peer ended, or sent something else than its memory, while wiring");
   }
-  return std::pair{hello, std::move(memory)};
+  return std::pair{hello, std::move(descriptors)};
 }
 
 // Both sides have taken what the other sent once this returns.
@@ -143,13 +151,23 @@ Fd death_of(const ucred& peer, Fd socket) {
   return socket;
 }
 
-Result<ShmLink> greet(Fd socket, int rank, int expected, std::span<const Advertisement> all,
-                      const SharedMemory& memory, Deadline deadline, int* came) {
-  Hello mine{.rank = rank, .secret = {}, .arena = reinterpret_cast<std::uint64_t>(&memory.arena)};
+Result<HostLink> greet(Fd socket, int rank, int expected, std::span<const Advertisement> all,
+                       const HostOffer& offer, Deadline deadline, int* came) {
+  Hello mine{.rank = rank,
+             .secret = {},
+             .arena = reinterpret_cast<std::uint64_t>(&offer.memory->arena),
+             .device = {}};
+  std::vector<int> descriptors{offer.memory->fd.get()};
+  if (offer.device != nullptr) {
+    mine.device = offer.device->opaque;
+    if (offer.device->fd.valid()) {
+      descriptors.push_back(offer.device->fd.get());
+    }
+  }
   const std::string secret = secret_of(all[static_cast<std::size_t>(rank)].address);
   std::memcpy(mine.secret, secret.data(), k_token_digits);
   HEADRACE_TRY_ASSIGN(const ucred peer, credentials(socket));
-  HEADRACE_TRY(send_hello(socket, mine, memory.fd));
+  HEADRACE_TRY(send_hello(socket, mine, descriptors));
   HEADRACE_TRY_ASSIGN(auto received, receive_hello(socket, deadline));
   const Hello& hello = received.first;
   const bool known = hello.rank >= 0 && hello.rank < static_cast<int>(all.size());
@@ -159,7 +177,11 @@ Result<ShmLink> greet(Fd socket, int rank, int expected, std::span<const Adverti
     return session_error("a process that is no rank of this job came to a wiring socket");
   }
   *came = hello.rank;
-  ShmLink link;
+  HostLink link;
+  link.device.opaque = hello.device;
+  if (received.second.size() > 1) {
+    link.device.fd = std::move(received.second[1]);
+  }
   if (peer.pid == ::getpid()) {
     // Valid until the sender has our acknowledgement.
     link.arena = *reinterpret_cast<const std::shared_ptr<Arena>*>(hello.arena);
@@ -167,14 +189,24 @@ Result<ShmLink> greet(Fd socket, int rank, int expected, std::span<const Adverti
     return link;
   }
   HEADRACE_TRY(acknowledge(socket, deadline));
-  link.memory = std::move(received.second);
+  link.memory = std::move(received.second[0]);
   link.death = death_of(peer, std::move(socket));
   return link;
 }
 
 }  // namespace
 
-Result<ShmListener> ShmListener::open() {
+Result<std::string> host_identity() {
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string boot_id;
+  struct stat network{};
+  if (!std::getline(boot, boot_id) || ::stat("/proc/self/ns/net", &network) != 0) {
+    return system_error(Scope::session, "cannot read this host's identity from /proc");
+  }
+  return fmt::format("{}/net:{}", boot_id, network.st_ino);
+}
+
+Result<HostListener> HostListener::open() {
   HEADRACE_TRY_ASSIGN(std::string name, random_token());
   HEADRACE_TRY_ASSIGN(std::string secret, random_token());
   Fd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -184,14 +216,14 @@ Result<ShmListener> ShmListener::open() {
       ::listen(socket.get(), SOMAXCONN) != 0) {
     return system_error(Scope::session, "cannot open a Unix socket for wiring");
   }
-  return ShmListener(std::move(socket), name + secret);
+  return HostListener(std::move(socket), name + secret);
 }
 
-Result<std::vector<ShmLink>> ShmListener::wire(int rank, std::span<const int> peers,
-                                               std::span<const Advertisement> all,
-                                               const SharedMemory& memory, Milliseconds limit) {
+Result<std::vector<HostLink>> HostListener::wire(int rank, std::span<const int> peers,
+                                                 std::span<const Advertisement> all,
+                                                 const HostOffer& offer, Milliseconds limit) {
   const Deadline deadline(limit);
-  std::vector<ShmLink> links(all.size());
+  std::vector<HostLink> links(all.size());
   int missing = 0;
   for (const int peer : peers) {
     if (peer > rank) {
@@ -207,7 +239,7 @@ Result<std::vector<ShmLink>> ShmListener::wire(int rank, std::span<const int> pe
                           fmt::format("cannot reach rank {} for wiring; did it end?", peer));
     }
     int came = -1;
-    auto link = greet(std::move(socket), rank, peer, all, memory, deadline, &came);
+    auto link = greet(std::move(socket), rank, peer, all, offer, deadline, &came);
     if (!link) {
       return session_error(
           fmt::format("wiring with rank {} failed: {}", peer, link.error().message));
@@ -229,8 +261,8 @@ Result<std::vector<ShmLink>> ShmListener::wire(int rank, std::span<const int> pe
       continue;  // a stranger can see the name of the socket; it gets nothing and stops nothing
     }
     int came = -1;
-    HEADRACE_TRY_ASSIGN(ShmLink link,
-                        greet(std::move(socket), rank, -1, all, memory, deadline, &came));
+    HEADRACE_TRY_ASSIGN(HostLink link,
+                        greet(std::move(socket), rank, -1, all, offer, deadline, &came));
     links[static_cast<std::size_t>(came)] = std::move(link);
     --missing;
   }

@@ -1,0 +1,238 @@
+#include "transport/cuda/cuda_transport.h"
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "runtime/cuda/cuda_error.h"
+#include "transport/cuda/cuda_channel.h"
+#include "transport/cuda/device_checks.h"
+#include "transport/cuda/registered_memory.h"
+#include "transport/host_wiring.h"
+#include "transport/rail_channel.h"
+
+namespace headrace {
+namespace {
+
+constexpr std::size_t k_page_bytes = 4096;
+// A stream's event is polled by the host: signals that the device writes wake nobody.
+constexpr Milliseconds k_slice{1};
+
+std::size_t control_bytes(const TransportConfig& config) {
+  return round_up(std::max(config.control_bytes, k_page_bytes), k_page_bytes);
+}
+
+/// The memories of one rank as this process sees them.
+struct RankMemory {
+  std::shared_ptr<RegisteredMemory> control;
+  std::shared_ptr<DeviceMemory> data;
+};
+
+/// What a rank brings to wiring.
+struct Prepared {
+  SharedMemory control;
+  DeviceHandle handle;
+  RankMemory memory;
+  HostListener listener;
+};
+
+Result<Prepared> prepare(const TransportConfig& config, const CudaOptions& options) {
+  HEADRACE_TRY(probe_cuda(options));
+  const std::size_t control = control_bytes(config);
+  HEADRACE_TRY_ASSIGN(
+      SharedMemory shared,
+      SharedMemory::create(fmt::format("headrace-{}", config.identity.rank), control));
+  RankMemory memory;
+  HEADRACE_TRY_ASSIGN(memory.control, RegisteredMemory::make(shared.arena, control));
+  DeviceHandle handle;
+  if (config.memory_bytes > control) {
+    HEADRACE_TRY_ASSIGN(
+        memory.data, DeviceMemory::create(config.memory_bytes - control, options.memory, &handle));
+  }
+  HEADRACE_TRY_ASSIGN(HostListener listener, HostListener::open());
+  return Prepared{.control = std::move(shared),
+                  .handle = std::move(handle),
+                  .memory = std::move(memory),
+                  .listener = std::move(listener)};
+}
+
+class CudaTransport final : public Transport {
+ public:
+  CudaTransport(const TransportConfig& config, const CudaOptions& options,
+                std::vector<RankMemory> memories, std::unique_ptr<Liveness> liveness,
+                const CudaDriver* driver, const CudaKernels& kernels)
+      : options_(options),
+        memories_(std::move(memories)),
+        mine_(&memories_[static_cast<std::size_t>(config.identity.rank)]),
+        liveness_(std::move(liveness)),
+        waiter_(liveness_.get(), wait_config(config), config.interrupted),
+        monitor_(liveness_.get(), wait_config(config)),
+        kernels_(kernels),
+        endpoint_{.driver = driver,
+                  .liveness = liveness_.get(),
+                  .monitor = &monitor_,
+                  .copies = options.copies,
+                  .kernel_blocks = options.kernels.max_blocks,
+                  .control_bytes = control_bytes(config),
+                  .control = mine_->control->host(),
+                  .device_control = mine_->control->device()} {
+    for (int peer = 0; peer < config.identity.world_size; ++peer) {
+      channels_.push_back(make_channel(config, peer));
+    }
+  }
+
+  Capability capability() const override { return {true, true, true, true, true}; }
+  std::byte* at(std::size_t offset) override {
+    return offset < endpoint_.control_bytes
+               ? endpoint_.control + offset
+               : mine_->data->data() + (offset - endpoint_.control_bytes);
+  }
+  std::shared_ptr<const void> memory_owner() const override { return mine_->data; }
+  Channel& channel(int peer) override { return *channels_[static_cast<std::size_t>(peer)]; }
+  Result<std::unique_ptr<Stream>> make_stream() override {
+    if (streams_ == options_.streams) {
+      return operation_error(fmt::format(
+          "this rank has made all of its {} streams (CudaOptions::streams)", options_.streams));
+    }
+    HEADRACE_TRY_ASSIGN(auto stream,
+                        CudaStream::make(options_.priority, [liveness = liveness_.get()] {
+                          return liveness->check_pages();
+                        }));
+    ++streams_;
+    return std::unique_ptr<Stream>(std::move(stream));
+  }
+  const Kernels& kernels() const override { return kernels_; }
+  Liveness& liveness() override { return *liveness_; }
+  Waiter& waiter() override { return waiter_; }
+
+ private:
+  static WaitConfig wait_config(const TransportConfig& config) {
+    WaitConfig wait = config.wait;
+    wait.slice = std::min(wait.slice, k_slice);
+    return wait;
+  }
+
+  std::unique_ptr<Channel> make_channel(const TransportConfig& config, int peer) {
+    const Reach reach = config.reach(peer);
+    if (reach == Reach::none) {
+      return std::make_unique<NoChannel>(config.identity.rank, peer);
+    }
+    const RankMemory& theirs = memories_[static_cast<std::size_t>(peer)];
+    auto channel = std::make_unique<CudaChannel>(
+        &endpoint_,
+        MappedChannel(config.identity.rank, peer, endpoint_.control, theirs.control->host(),
+                      liveness_.get(), &waiter_),
+        theirs.control->device(), theirs.data == nullptr ? nullptr : theirs.data->data());
+    if (reach == Reach::rail) {
+      return std::make_unique<RailChannel>(std::move(channel));
+    }
+    return channel;
+  }
+
+  CudaOptions options_;
+  // In the order in which they may go last: threads look at the memories.
+  std::vector<RankMemory> memories_;  ///< by rank; empty where out of reach
+  RankMemory* mine_;
+  std::unique_ptr<Liveness> liveness_;
+  Waiter waiter_;
+  StreamMonitor monitor_;
+  CudaKernels kernels_;
+  CudaEndpoint endpoint_;
+  std::vector<std::unique_ptr<Channel>> channels_;  ///< by rank
+  int streams_ = 0;
+};
+
+/// The peer's memories, mapped.
+Result<RankMemory> open_peer(const TransportConfig& config, HostLink& link) {
+  const std::size_t control = control_bytes(config);
+  if (link.arena == nullptr) {
+    HEADRACE_TRY_ASSIGN(Arena arena, Arena::map(link.memory, control));
+    link.arena = std::make_shared<Arena>(std::move(arena));
+  }
+  RankMemory memory;
+  HEADRACE_TRY_ASSIGN(memory.control, RegisteredMemory::make(std::move(link.arena), control));
+  if (config.memory_bytes > control) {
+    HEADRACE_TRY_ASSIGN(memory.data,
+                        DeviceMemory::open(link.device, config.memory_bytes - control));
+  }
+  return memory;
+}
+
+}  // namespace
+
+Result<Capability> probe_cuda(const CudaOptions& options) {
+  int devices = 0;
+  HEADRACE_TRY(cuda_status(::cudaGetDeviceCount(&devices), "cannot use the NVIDIA GPU here"));
+  if (devices == 0) {
+    return session_error("there is no NVIDIA GPU here");
+  }
+  HEADRACE_TRY(check_stream_memory_operations());
+  HEADRACE_TRY(check_hardware_queues(options.streams));
+  return Capability{
+      .get = true, .put = true, .accumulate = true, .processes = true, .device_memory = true};
+}
+
+Result<std::unique_ptr<Transport>> make_cuda_transport(const TransportConfig& config,
+                                                       const Exchange& exchange,
+                                                       const CudaOptions& options) {
+  HEADRACE_TRY_ASSIGN(std::string host, host_identity());
+  Advertisement advertisement{.identity = config.identity,
+                              .memory_bytes = config.memory_bytes,
+                              .host = std::move(host),
+                              .address = "",
+                              .failure = ""};
+  auto prepared = prepare(config, options);
+  if (prepared) {
+    advertisement.address = prepared->listener.address();
+  } else {
+    advertisement.failure = prepared.error().message;
+  }
+  auto advertised = advertise(advertisement, exchange, config.bootstrap);
+  if (!prepared) {
+    return std::move(prepared).error();
+  }
+  HEADRACE_TRY_ASSIGN(const auto all, std::move(advertised));
+  std::vector<int> within_reach;
+  for (int rank = 0; rank < config.identity.world_size; ++rank) {
+    if (rank != config.identity.rank && config.reach(rank) != Reach::none) {
+      within_reach.push_back(rank);
+    }
+  }
+  HEADRACE_TRY_ASSIGN(auto links, prepared->listener.wire(
+                                      config.identity.rank, within_reach, all,
+                                      {.memory = &prepared->control, .device = &prepared->handle},
+                                      config.bootstrap));
+  std::vector<RankMemory> memories(static_cast<std::size_t>(config.identity.world_size));
+  memories[static_cast<std::size_t>(config.identity.rank)] = std::move(prepared->memory);
+  std::vector<LivenessPeer> peers;
+  for (const int rank : within_reach) {
+    HostLink& link = links[static_cast<std::size_t>(rank)];
+    auto memory = open_peer(config, link);
+    if (!memory) {
+      return session_error(
+          fmt::format("the memory of rank {} is out of reach: {}", rank, memory.error().message));
+    }
+    memories[static_cast<std::size_t>(rank)] = std::move(memory).value();
+    peers.push_back({.rank = rank,
+                     .page = reinterpret_cast<LivenessPage*>(
+                         memories[static_cast<std::size_t>(rank)].control->host()),
+                     .death = std::move(link.death)});
+  }
+  HEADRACE_TRY_ASSIGN(const CudaDriver* driver, CudaDriver::get());
+  HEADRACE_TRY_ASSIGN(const CudaKernels kernels, CudaKernels::create(options.kernels));
+  HEADRACE_TRY_ASSIGN(
+      auto liveness,
+      Liveness::start(config.identity.rank,
+                      reinterpret_cast<LivenessPage*>(
+                          memories[static_cast<std::size_t>(config.identity.rank)].control->host()),
+                      std::move(peers), config.liveness));
+  return std::unique_ptr<Transport>(std::make_unique<CudaTransport>(
+      config, options, std::move(memories), std::move(liveness), driver, kernels));
+}
+
+}  // namespace headrace
