@@ -1,32 +1,55 @@
 """A group's landings: the storage of its unsharded parameters, where FSDP2 keeps them."""
 
+from collections.abc import Sequence
+
 import torch
-from torch.distributed.fsdp._fully_shard._fsdp_param import alloc_storage, free_storage
+from torch.distributed.fsdp._fully_shard._fsdp_param import (
+    FSDPParam,
+    alloc_storage,
+    free_storage,
+)
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
 
-def allocate(group: FSDPParamGroup) -> list[int]:
-    """Addresses of all landings, allocated where they are not."""
-    addresses = []
-    # Made once and kept, so never as inference tensors, whatever mode the first forward runs in.
-    with torch.inference_mode(False):
-        for param in group.fsdp_params:
-            param.init_all_gather_outputs(
-                [param._sharded_param_data.numel()],
-                [param.param_dtype or param.orig_dtype],
-                group.mesh_info.shard_mesh_size,
-                group.device,
-            )
-            landing = param.all_gather_outputs[0]
-            alloc_storage(landing)
-            addresses.append(landing.data_ptr())
-    return addresses
+class Landings:
+    """One group's, made at the first use, when FSDP2 knows all dtypes, and then kept: a use only
+    gives them memory and takes it away."""
 
+    def __init__(self, group: FSDPParamGroup) -> None:
+        self._params: Sequence[FSDPParam] = group.fsdp_params
+        self._ranks: int = group.mesh_info.shard_mesh_size
+        self._device = group.device
+        self._storages: list[tuple[torch.UntypedStorage, int]] = []  # with their bytes
 
-def free(group: FSDPParamGroup) -> None:
-    """Undoes allocate, where no parameter uses the landings."""
-    for param in group.fsdp_params:
-        free_storage(param.all_gather_outputs[0])
+    def allocate(self) -> list[int]:
+        """Addresses of all landings, allocated where they are not."""
+        if not self._storages:
+            self._make()
+        for storage, size in self._storages:
+            if storage.nbytes() != size:
+                storage.resize_(size)
+        return [storage.data_ptr() for storage, _ in self._storages]
+
+    def free(self) -> None:
+        """Undoes allocate, where no parameter uses the landings."""
+        for storage, _ in self._storages:
+            storage.resize_(0)
+
+    def _make(self) -> None:
+        """The landings and the unsharded parameters in them."""
+        # Never as inference tensors, whatever mode the first forward runs in.
+        with torch.inference_mode(False):
+            for param in self._params:
+                param.init_all_gather_outputs(
+                    [param._sharded_param_data.numel()],
+                    [param.param_dtype or param.orig_dtype],
+                    self._ranks,
+                    self._device,
+                )
+                landing = param.all_gather_outputs[0]
+                alloc_storage(landing)
+                param.init_unsharded_param()
+                self._storages.append((landing.untyped_storage(), landing.nbytes))
 
 
 def move_in(group: FSDPParamGroup, gradients: list[tuple[int, torch.Tensor]]) -> None:

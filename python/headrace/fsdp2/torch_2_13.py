@@ -23,7 +23,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 
-from headrace.fsdp2 import landings
+from headrace.fsdp2.landings import Landings
 
 
 class Reduction(NamedTuple):
@@ -71,6 +71,7 @@ class _Place(NamedTuple):
     traffic: "weakref.ref[Traffic]"
     group: int
     parameters: dict[FSDPParam, int]  # index in the group
+    landings: Landings
 
 
 _places: WeakKeyDictionary[FSDPParamGroup, _Place] = WeakKeyDictionary()
@@ -119,7 +120,7 @@ def attach(groups: Sequence[FSDPParamGroup], traffic: Traffic) -> None:
         _install()
     for index, group in enumerate(groups):
         parameters = {param: i for i, param in enumerate(group.fsdp_params)}
-        _places[group] = _Place(weakref.ref(traffic), index, parameters)
+        _places[group] = _Place(weakref.ref(traffic), index, parameters, Landings(group))
         for param in group.fsdp_params:
             _owners[param] = group
 
@@ -165,16 +166,15 @@ def _uninstall() -> None:
 class _Gather(dist.distributed_c10d.Work):
     """A gather under way. FSDP2 waits for it itself where it drops a prefetch that nobody used."""
 
-    def __init__(self, group: FSDPParamGroup, place: _Place) -> None:
+    def __init__(self, place: _Place) -> None:
         super().__init__()
-        self._group = group
         self._place = place
 
     def wait(self, *_: Any) -> bool:
         traffic = self._place.traffic()
         if traffic is not None:  # else it is being collected, and has ended all gathers
             traffic.drop_gather(self._place.group)
-        landings.free(self._group)
+        self._place.landings.free()
         return True
 
 
@@ -196,8 +196,8 @@ def _unshard(self: FSDPParamGroup, async_op: bool = False) -> None:
     traffic.require_open(place.group)
     under_way = None
     if traffic.overlaps:
-        traffic.start_gather(place.group, landings.allocate(self))
-        under_way = _Gather(self, place)
+        traffic.start_gather(place.group, place.landings.allocate())
+        under_way = _Gather(place)
     self._all_gather_result = _fsdp_collectives.AllGatherResult(
         all_gather_output=self._all_gather_output,
         all_gather_event=None,
@@ -219,11 +219,8 @@ def _wait_for_unshard(self: FSDPParamGroup) -> None:
     # Written by address: version counters stay as they are, as with the stock copy-out.
     traffic = place.traffic()
     if self._all_gather_result.all_gather_work is None:
-        traffic.start_gather(place.group, landings.allocate(self))
+        traffic.start_gather(place.group, place.landings.allocate())
     traffic.wait_gather(place.group)
-    with torch.inference_mode(False):
-        for param in self.fsdp_params:
-            param.init_unsharded_param()
     self._to_unsharded()
     self._all_gather_result = None
     return None
