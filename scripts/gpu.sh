@@ -20,8 +20,8 @@ cd "$(dirname "$0")/.."
 faults='*Killed*:*Stopped*:*Stalled*'
 test_phases=(
   'kernel       | plain     | 1       | 90 | kernel_gpu_test'
-  "transport    | mps       | 1 2 4 8 | 60 | transport_gpu_test --gtest_filter=-$faults:*Activity*"
-  "collective   | mps       | 1 2 4 8 | 60 | collective_gpu_test --gtest_filter=-$faults:*Activity*"
+  "transport    | mps       | 1 2 4 8 | 120 | transport_gpu_test --gtest_filter=-$faults:*Activity*"
+  "collective   | mps       | 1 2 4 8 | 150 | collective_gpu_test --gtest_filter=-$faults:*Activity*"
   'memcheck     | memcheck  | 1       | 90 | kernel_gpu_test'
   'racecheck    | racecheck | 1       | 90 | kernel_gpu_test'
   'peers_memcheck | memcheck  | 2       | 90 | transport_gpu_test --gtest_filter=*Conformance*'

@@ -61,7 +61,7 @@ struct Options {
   std::size_t unit_kib = 4096;
   std::size_t axpy_mib = 512;
   int ranks = 8;
-  int blocks = 8;
+  int blocks = 4;
 };
 
 std::vector<Load> loads(const Options& options) {

@@ -23,6 +23,9 @@ inline constexpr std::size_t k_locks = 8192;
 inline constexpr std::size_t k_data = 12288;
 inline constexpr std::size_t k_mailbox_bytes = 1024;
 
+/// Beyond its own limit, for a wait to end.
+inline constexpr Milliseconds k_grace{20'000};
+
 inline std::size_t signal_from(int rank) { return k_signals + static_cast<std::size_t>(rank) * 16; }
 inline std::size_t mailbox_of(int rank) {
   return k_data + static_cast<std::size_t>(rank) * k_mailbox_bytes;
@@ -43,7 +46,7 @@ struct Seat {
   Status done(const Status& enqueued) const {
     HEADRACE_TRY(enqueued);
     HEADRACE_TRY_ASSIGN(Event event, stream.record());
-    return event.wait(Deadline(self.config.wait.no_progress));
+    return event.wait(Deadline(self.config.wait.no_progress + k_grace));
   }
   /// Every rank has come to this round, and what each put or added before is there.
   void meet(std::uint64_t round) const {

@@ -15,7 +15,7 @@ struct CudaOptions {
   CopyChoice copies;
   /// Blocks of the kernels that sum and add, at most: few, so that computation beside them keeps
   /// its multiprocessors.
-  CudaKernelOptions kernels{.max_blocks = 8};
+  CudaKernelOptions kernels{.max_blocks = 4};
   StreamPriority priority = StreamPriority::high;
   /// Streams that this rank may make, all of which may wait at once. Each holds a hardware queue of
   /// the device while it waits, and the caller's own streams need one too.

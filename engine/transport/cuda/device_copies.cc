@@ -1,7 +1,5 @@
 #include "transport/cuda/device_copies.h"
 
-#include <algorithm>
-
 #include "runtime/cuda/cuda_error.h"
 
 namespace headrace {
@@ -48,9 +46,8 @@ bool CopyChoice::by_kernel(std::span<const CopySegment> copies) const {
   for (const CopySegment& copy : copies) {
     bytes += static_cast<double>(copy.bytes);
   }
-  // A copy engine works on one copy while the next is set up.
   const double engine =
-      std::max(descriptor_us * static_cast<double>(copies.size()), bytes / engine_bytes_per_us);
+      descriptor_us * static_cast<double>(copies.size()) + bytes / engine_bytes_per_us;
   return kernel_us + bytes / kernel_bytes_per_us < engine;
 }
 

@@ -17,15 +17,15 @@ enum class CopyWay {
   kernel,       ///< one launch of few blocks
 };
 
-/// When a copy engine pays. A descriptor has a fixed cost whatever it moves, so many small pieces
-/// are bound by their number; one kernel moves them all, on streaming multiprocessors that compute
-/// would use. Defaults: one H200, docs/gpu.md.
+/// When a copy engine pays. A descriptor has a fixed cost before what it moves, so many pieces are
+/// bound by their number unless they are large; one kernel moves them all, on streaming
+/// multiprocessors that computation would use. Defaults: measured on one H200, docs/gpu.md.
 struct CopyChoice {
   CopyWay way = CopyWay::automatic;
-  double descriptor_us = 4.5;
+  double descriptor_us = 5.4;
   double engine_bytes_per_us = 2.0e6;
   double kernel_us = 6.0;
-  double kernel_bytes_per_us = 0.5e6;
+  double kernel_bytes_per_us = 0.75e6;  ///< of `kernel_blocks`
   int kernel_blocks = 16;
 
   /// Whether the kernel should carry these copies.
