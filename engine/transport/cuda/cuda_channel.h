@@ -31,7 +31,7 @@ class CudaChannel final : public Channel {
  public:
   /// `control` is the channel of the host to the peer's control memory; `device_control` that
   /// memory as this rank's device sees it, `data` the peer's device memory.
-  CudaChannel(const CudaEndpoint* endpoint, MappedChannel control, std::byte* device_control,
+  CudaChannel(const CudaEndpoint* endpoint, const MappedChannel& control, std::byte* device_control,
               std::byte* data)
       : endpoint_(endpoint), control_(control), device_control_(device_control), data_(data) {}
 
