@@ -13,6 +13,9 @@
 #include "kernel/isa.h"
 #include "shm_checks.h"
 #include "transport/shm/shm_transport.h"
+#if HEADRACE_CUDA
+#include "transport/cuda/cuda_transport.h"
+#endif
 
 namespace headrace::cli {
 namespace {
@@ -93,6 +96,23 @@ TransportReport absent(std::string name, std::string carries, const char* hardwa
   return {std::move(name), std::move(carries), false, std::move(reason), {}};
 }
 
+TransportReport cuda() {
+  const char* carries = "GPUs of one node, or processes sharing one GPU";
+#if HEADRACE_CUDA
+  const auto capability = probe_cuda();
+  return {"cuda",
+          carries,
+          static_cast<bool>(capability),
+          capability ? "" : capability.error().message,
+          {}};
+#else
+  TransportReport report =
+      absent("cuda", carries, "NVIDIA GPU", {"/dev/nvidiactl", "/dev/nvidia0"});
+  report.reason += " (it was built without a CUDA compiler)";
+  return report;
+#endif
+}
+
 }  // namespace
 
 Machine probe_machine() {
@@ -112,7 +132,7 @@ Machine probe_machine() {
   machine.transports = {
       {"fake", "ranks as threads of one process, for tests", true, "", {}},
       shm(),
-      absent("cuda", "GPUs of one node", "NVIDIA GPU", {"/dev/nvidiactl", "/dev/nvidia0"}),
+      cuda(),
       absent("ucx", "GPU or host memory across hosts", "RDMA device", {"/sys/class/infiniband"}),
       absent("nccl", "the rail of a GPU cluster", "NVIDIA GPU", {"/dev/nvidiactl", "/dev/nvidia0"}),
   };

@@ -1,5 +1,6 @@
 #include "transport/mapped_transport.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/thread_stream.h"
@@ -54,6 +55,12 @@ Result<std::unique_ptr<Transport>> MappedTransport::make(
 Result<std::unique_ptr<Stream>> MappedTransport::make_stream() {
   return std::unique_ptr<Stream>(std::make_unique<ThreadStream>(
       [liveness = liveness_.get()](const Error& error) { liveness->fail(error); }));
+}
+
+Result<std::shared_ptr<std::byte>> MappedTransport::allocate(std::size_t bytes) {
+  HEADRACE_TRY_ASSIGN(Arena arena, Arena::anonymous(std::max<std::size_t>(bytes, 1)));
+  auto owner = std::make_shared<Arena>(std::move(arena));
+  return std::shared_ptr<std::byte>(owner, owner->data());
 }
 
 }  // namespace headrace

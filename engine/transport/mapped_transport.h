@@ -25,6 +25,7 @@ class MappedTransport final : public Transport {
   std::shared_ptr<const void> memory_owner() const override { return memory_owner_; }
   Channel& channel(int peer) override { return *channels_[static_cast<std::size_t>(peer)]; }
   Result<std::unique_ptr<Stream>> make_stream() override;
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) override;
   const Kernels& kernels() const override { return host_kernels(); }
   Liveness& liveness() override { return *liveness_; }
   Waiter& waiter() override { return waiter_; }

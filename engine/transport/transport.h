@@ -57,6 +57,9 @@ class Transport {
   /// A stream that runs beside the caller: a thread on the host, a stream of the device elsewhere.
   /// Lives no longer than the transport.
   virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
+  /// Memory of this rank alone, of the kind on which the kernels work; 256-byte aligned, with
+  /// anything in it. Lives no longer than the transport.
+  virtual Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) = 0;
   /// What computes on the symmetric memory, and on the caller's memory in streams of its kind.
   virtual const Kernels& kernels() const = 0;
   virtual Liveness& liveness() = 0;

@@ -99,10 +99,22 @@ class Caller {
 
   /// Gathers a group whose shards hold element_of(...) and compares every landing.
   void gather(std::size_t group, int round) {
+    const std::vector<ShardSource> sources = write_shards(group, round);
+    std::vector<void*> landings;
+    for (std::size_t p = 0; p < spec(group).parameters.size(); ++p) {
+      landings.push_back(memory_->copy_of(
+          std::vector<std::byte>(plan_.map(group).landing_bytes(p), std::byte{0xEE})));
+    }
+    const Status status = lockstep_->all_gather(group, sources, landings);
+    ASSERT_TRUE(status) << status.error().describe();
+    expect_landed(group, round, landings);
+  }
+
+  /// This rank's shards of a group hold element_of(...).
+  std::vector<ShardSource> write_shards(std::size_t group, int round) {
     const AddressMap& map = plan_.map(group);
     const auto& parameters = spec(group).parameters;
     std::vector<ShardSource> sources;
-    std::vector<void*> landings;
     for (std::size_t p = 0; p < parameters.size(); ++p) {
       const std::size_t count = map.shard_elements(p, rank_);
       const bool adopted = plan_.adopted(group);
@@ -116,13 +128,15 @@ class Caller {
                             : memory_->allocate(shard.size());
       memory_->write(here, shard.data(), shard.size());
       sources.push_back({.address = here, .dtype = dtype});
-      landings.push_back(
-          memory_->copy_of(std::vector<std::byte>(map.landing_bytes(p), std::byte{0xEE})));
     }
-    const Status status = lockstep_->all_gather(group, sources, landings);
-    ASSERT_TRUE(status) << status.error().describe();
+    return sources;
+  }
+
+  void expect_landed(std::size_t group, int round, const std::vector<void*>& landings) {
+    const auto& parameters = spec(group).parameters;
     for (std::size_t p = 0; p < parameters.size(); ++p) {
-      const auto landed = memory_->values<std::byte>(landings[p], map.landing_bytes(p));
+      const auto landed =
+          memory_->values<std::byte>(landings[p], plan_.map(group).landing_bytes(p));
       for (std::size_t i = 0; i < elements(parameters[p]); ++i) {
         ASSERT_EQ(load(landed.data(), parameters[p].dtype, i), element_of(group, p, i, round))
             << parameters[p].name << " element " << i;

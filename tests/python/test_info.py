@@ -86,7 +86,15 @@ def test_shm_without_descriptors_is_unavailable_and_says_why() -> None:
     assert {entry["name"]: entry["ok"] for entry in shm["checks"]}["memfd"] is True
 
 
-@pytest.mark.parametrize("name", ["cuda", "ucx", "nccl"])
+def test_cuda_is_tried_where_it_is_built_and_says_why_not() -> None:
+    cuda = transport(info(), "cuda")
+    if os.path.exists("/dev/nvidiactl"):
+        pytest.skip("an NVIDIA GPU may be here")
+    assert cuda["available"] is False
+    assert any(text in cuda["reason"] for text in ("NVIDIA GPU here", "without a CUDA compiler"))
+
+
+@pytest.mark.parametrize("name", ["ucx", "nccl"])
 def test_a_backend_that_is_not_built_says_so(name: str) -> None:
     entry = transport(info(), name)
     assert entry["available"] is False

@@ -106,6 +106,14 @@ class CudaTransport final : public Transport {
     ++streams_;
     return std::unique_ptr<Stream>(std::move(stream));
   }
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    HEADRACE_TRY(cuda_status(::cudaMalloc(&memory, std::max<std::size_t>(bytes, 1)),
+                             fmt::format("cannot allocate {} bytes of device memory", bytes)));
+    return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* allocated) {
+      static_cast<void>(::cudaFree(allocated));
+    });
+  }
   const Kernels& kernels() const override { return kernels_; }
   Liveness& liveness() override { return *liveness_; }
   Waiter& waiter() override { return waiter_; }

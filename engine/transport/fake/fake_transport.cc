@@ -25,6 +25,9 @@ class FaultyTransport final : public Transport {
   std::shared_ptr<const void> memory_owner() const override { return inner_->memory_owner(); }
   Channel& channel(int peer) override { return channels_[static_cast<std::size_t>(peer)]; }
   Result<std::unique_ptr<Stream>> make_stream() override { return inner_->make_stream(); }
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) override {
+    return inner_->allocate(bytes);
+  }
   const Kernels& kernels() const override { return inner_->kernels(); }
   Liveness& liveness() override { return inner_->liveness(); }
   Waiter& waiter() override { return inner_->waiter(); }
