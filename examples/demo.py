@@ -4,7 +4,8 @@
     RANKS=4 python examples/demo.py
 
 Arms: stock FSDP2 over gloo with lb-micro; Headrace in lockstep with lb-micro; Headrace on demand
-with none, lb-micro and lb-mini; one process as the reference. Prints a table, writes report.html
+with none, lb-micro and lb-mini; one process as the reference. All run at once and take turns, one
+step each, so that a machine whose speed drifts meets them alike. Prints a table, writes report.html
 and demo.json into --out, and exits with 1 where an arm's loss is not the reference's.
 """
 
@@ -13,25 +14,27 @@ import json
 import os
 import platform
 import signal
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import rich
 import sft_data
 import torch
+from demo_launch import Failure, Launched, end, launch, run_to_end
 from demo_report import write_report
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from turns import Turns
 
-EXAMPLES = Path(__file__).resolve().parent
 FIRST_STEP_LIMIT = 1e-5  # relative difference of the loss to the reference
 ANY_STEP_LIMIT = 1e-4
 BASELINE = "none"  # speedups, measured and predicted, are over on-demand without balancing
 REFERENCE = "reference"
+SAY_EVERY = 8  # rounds
 TABLE_WIDTH = 132  # columns; also where the output is no terminal
 
 
@@ -86,61 +89,19 @@ def parse() -> argparse.Namespace:
     add("--heads", type=int, default=4)
     add("--intermediate", type=int, default=344)
     add("--seed", type=int, default=0)
-    add("--limit", type=float, default=240.0, metavar="SECONDS", help="longest an arm may take")
+    add(
+        "--limit",
+        type=float,
+        default=240.0,
+        metavar="SECONDS",
+        help="longest the set-up of all arms may take, and each turn",
+    )
     options = parser.parse_args()
     if options.ranks < 1:
         parser.error(f"--ranks {options.ranks}: at least one")
     if options.steps < 1 or options.warm_up_steps < 0:
         parser.error("--steps must be at least 1 and --warm-up-steps at least 0")
     return options
-
-
-class Failure(Exception):
-    """Something the user should read without a traceback."""
-
-
-def launch(script: str, arguments: list[str], ranks: int, limit: float, log: Path) -> None:
-    """Runs a script of this folder, by torchrun where `ranks` is not 0; at most `limit` seconds."""
-    command = [sys.executable]
-    if ranks:
-        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    command += [str(EXAMPLES / script), *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(limit)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"{script} was ended after {limit:.0f} s; its output: {log}") from None
-        finally:
-            _end(process)
-    if code != 0:
-        raise Failure(f"{script} ended with {code}, see {log}:\n{_first_words(log)}")
-
-
-def _first_words(log: Path, lines: int = 30) -> str:
-    """What the ranks said last before the launcher reported their end."""
-    said = log.read_text(errors="replace").splitlines()
-    launcher = [n for n, line in enumerate(said) if "torch/distributed/elastic" in line]
-    end = launcher[0] if launcher else len(said)
-    return "\n".join(said[max(0, end - lines) : end])
-
-
-def _end(process: subprocess.Popen) -> None:
-    """Ends the launcher; it ends its ranks when told to, so it gets time for that first."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(40)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def model_arguments(options: argparse.Namespace) -> list[str]:
@@ -152,12 +113,12 @@ def model_arguments(options: argparse.Namespace) -> list[str]:
 def measure_costs(options: argparse.Namespace, work: Path) -> dict:
     costs = work / "costs.json"
     arguments = [*model_arguments(options), f"--write={costs}"]
-    launch("sft_costs.py", arguments, options.ranks, options.limit, work / "costs.log")
+    run_to_end("sft_costs.py", arguments, options.ranks, options.limit, work / "costs.log")
     return json.loads(costs.read_text())
 
 
-def run_arm(arm: Arm, options: argparse.Namespace, data: Path, work: Path) -> ArmRun:
-    metrics, trace = work / f"{arm.name}.metrics.jsonl", work / f"{arm.name}.trace.jsonl"
+def arm_arguments(arm: Arm, options: argparse.Namespace, data: Path, work: Path) -> list[str]:
+    metrics, trace = _files_of(arm, work)
     arguments = [
         *model_arguments(options),
         f"--engine={arm.engine}",
@@ -171,11 +132,33 @@ def run_arm(arm: Arm, options: argparse.Namespace, data: Path, work: Path) -> Ar
     ]
     if arm.worker_threads:
         arguments.append("--worker-threads")
-    ranks = options.ranks
-    if arm.engine == "single":
-        ranks = 0
-    launch("sft.py", arguments, ranks, options.limit, work / f"{arm.name}.log")
-    return ArmRun(arm, _read(metrics), _read(trace))
+    return arguments
+
+
+def run_arms(
+    options: argparse.Namespace, data: Path, work: Path, say: Callable[[str], None]
+) -> dict[str, ArmRun]:
+    """All arms at once, each in processes of its own, which take turns from step to step."""
+    launched: dict[str, Launched] = {}
+    try:
+        with Turns(options.limit) as turns:
+            for arm in ARMS:
+                alone = arm.engine == "single"
+                seat = turns.seat(arm.name, 1 if alone else options.ranks)
+                arguments = [*arm_arguments(arm, options, data, work), f"--turns={seat}"]
+                log = work / f"{arm.name}.log"
+                ranks = 0 if alone else options.ranks
+                launched[arm.name] = launch(arm.name, "sft.py", arguments, ranks, log)
+            for done in turns.rounds(lambda name: launched[name].ended()):
+                if done % SAY_EVERY == 0:
+                    say(f"{done} of {options.warm_up_steps + options.steps} steps of every arm")
+    finally:
+        end(tuple(launched.values()))
+    return {arm.name: ArmRun(arm, *map(_read, _files_of(arm, work))) for arm in ARMS}
+
+
+def _files_of(arm: Arm, work: Path) -> tuple[Path, Path]:
+    return work / f"{arm.name}.metrics.jsonl", work / f"{arm.name}.trace.jsonl"
 
 
 def _read(path: Path) -> list[dict]:
@@ -225,6 +208,17 @@ def compare(runs: dict[str, ArmRun]) -> None:
         )
 
 
+def compare_rounds(runs: dict[str, ArmRun]) -> None:
+    """Each step's speedup over stock's step of the same round, and the quartiles of these."""
+    stock = runs["stock"].summary["step_ms_each"]
+    quarters = torch.tensor((0.25, 0.5, 0.75), dtype=torch.float64)
+    for run in runs.values():
+        both = zip(stock, run.summary["step_ms_each"], strict=True)
+        each = torch.tensor([theirs / own for theirs, own in both], dtype=torch.float64)
+        run.summary["over_stock_each"] = each.tolist()
+        run.summary["over_stock_quartiles"] = each.quantile(quarters).tolist()
+
+
 def check(runs: dict[str, ArmRun]) -> list[str]:
     """What is wrong with the losses, in sentences."""
     problems = []
@@ -260,12 +254,14 @@ def table(runs: dict[str, ArmRun], options: argparse.Namespace) -> Table:
         "speedup\nover none",
         "predicted",
         "over\nstock",
+        "a step: median\n(quartiles)",
     )
     for column in columns:
         result.add_column(column, justify="right")
     for run in runs.values():
         own = run.summary
         predicted = own["predicted_speedup"]
+        low, median, high = own["over_stock_quartiles"]
         result.add_row(
             run.arm.title,
             f"{own['step_ms']:.0f}",
@@ -277,6 +273,7 @@ def table(runs: dict[str, ArmRun], options: argparse.Namespace) -> Table:
             f"{own['speedup']:.2f}",
             "-" if predicted is None else f"{predicted:.2f}",
             f"{own['speedup_over_stock']:.2f}",
+            f"{median:.2f} ({low:.2f} to {high:.2f})",
         )
     return result
 
@@ -295,12 +292,12 @@ def demo(options: argparse.Namespace) -> int:
 
     say("measuring what samples cost on this machine")
     costs = measure_costs(options, work)
-    runs: dict[str, ArmRun] = {}
-    for arm in ARMS:
-        say(arm.title)
-        runs[arm.name] = run_arm(arm, options, data, work)
-        summarise(runs[arm.name], options.warm_up_steps)
+    say("setting all arms up: " + ", ".join(arm.name for arm in ARMS))
+    runs = run_arms(options, data, work, say)
+    for run in runs.values():
+        summarise(run, options.warm_up_steps)
     compare(runs)
+    compare_rounds(runs)
     problems = check(runs)
 
     results = {
@@ -346,11 +343,15 @@ def _processor() -> str:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # ends the arms too
     try:
         sys.exit(demo(parse()))
-    except Failure as failure:
+    except (Failure, TimeoutError) as failure:
         print(f"demo: {failure}", file=sys.stderr)
         sys.exit(1)
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The demo's pictures as inline SVG: timelines, loss curves, where a step's time goes."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -71,28 +72,27 @@ def _number(value: float) -> str:
 
 
 def timelines(arms: Sequence[tuple[str, list[list[dict]]]]) -> str:
-    """Each arm's ranks over the same steps, on one scale. An arm is its title and, a step, the
-    ranks' records (see sft_trace.RankStep)."""
+    """Each arm's ranks over the same steps, on one scale, without the time between two steps. An
+    arm is its title and, a step, the ranks' records (see sft_trace.RankStep)."""
     row, gap, between, top = 20, 4, 20, 6
-    spans = []
-    for _, steps in arms:
-        begin = min(rank["begin_ns"] for rank in steps[0])
-        end = max(rank["end_ns"] for rank in steps[-1])
-        spans.append((begin, end))
-    longest = max(end - begin for begin, end in spans)
+    spans = [[_span(step) for step in steps] for _, steps in arms]
+    longest = max(sum(end - begin for begin, end in arm) for arm in spans)
     scale = (WIDTH - LEFT - RIGHT) / longest
 
     parts, y = [], float(top)
-    for (title, steps), (begin, _) in zip(arms, spans, strict=True):
+    for (title, steps), times in zip(arms, spans, strict=True):
         ranks = len(steps[0])
+        lengths = [end - begin for begin, end in times]
+        ends = list(itertools.accumulate(lengths))
+        zeros = [end - drawn for (_, end), drawn in zip(times, ends, strict=True)]
         parts.append(_text(0, y + row * 0.7, title, extra='class="strong"'))
         for number in range(ranks):
             parts.append(_text(LEFT - 10, y + row * 0.7, f"rank {number}", "end"))
-            for step in steps:
-                parts.extend(_rank_step(step[number], begin, scale, y, row))
+            for step, zero in zip(steps, zeros, strict=True):
+                parts.extend(_rank_step(step[number], zero, scale, y, row))
             y += row + gap
-        for step in steps:
-            x = LEFT + (max(rank["end_ns"] for rank in step) - begin) * scale
+        for drawn in ends:
+            x = LEFT + drawn * scale
             y_top = y - ranks * (row + gap) - 2
             parts.append(_line(x, y_top, x, y, "#222", 'stroke-width="1.2"'))
         y += between
@@ -105,9 +105,13 @@ def timelines(arms: Sequence[tuple[str, list[list[dict]]]]) -> str:
     return _svg(bottom + 22, [*axis, *parts], "timeline of each rank")
 
 
-def _rank_step(rank: dict, begin: int, scale: float, y: float, row: float) -> Iterable[str]:
+def _span(step: list[dict]) -> tuple[int, int]:
+    return min(rank["begin_ns"] for rank in step), max(rank["end_ns"] for rank in step)
+
+
+def _rank_step(rank: dict, zero: int, scale: float, y: float, row: float) -> Iterable[str]:
     def bar(first: int, last: int, colour: str, title: str, inset: float = 0.0) -> str:
-        x = LEFT + (first - begin) * scale
+        x = LEFT + (first - zero) * scale
         return _rectangle(x, y + inset, (last - first) * scale, row - 2 * inset, colour, title)
 
     for index, micro in enumerate(rank["micros"]):

@@ -103,10 +103,12 @@ def _table(arms: dict, titles: dict[str, str]) -> str:
         "speedup<br>over none",
         "predicted",
         "speedup<br>over stock",
+        "a step: median<br>(quartiles)",
     )
     rows = []
     for name, arm in arms.items():
         difference, predicted = arm["loss_difference"], arm["predicted_speedup"]
+        low, median, high = arm["over_stock_quartiles"]
         cells = (
             escape(titles[name]),
             f"{arm['step_ms']:.0f}",
@@ -118,6 +120,7 @@ def _table(arms: dict, titles: dict[str, str]) -> str:
             f"{arm['speedup']:.2f}",
             "–" if predicted is None else f"{predicted:.2f}",
             f"{arm['speedup_over_stock']:.2f}",
+            f"{median:.2f} ({low:.2f}–{high:.2f})",
         )
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f"<th>{cell}</th>" for cell in heads)
@@ -137,7 +140,7 @@ def _timelines(titles: dict[str, str], traces: dict[str, list[dict]]) -> str:
     count = len(shown[0][1])
     return (
         f"<p>The first {count} of the steps that count, the same samples in every arm, one scale. "
-        "A black line ends a step.</p>"
+        "A black line ends a step; the turns of other arms in between are left out.</p>"
         + figures.legend(
             (
                 ("forward and backward, a shade a microbatch", figures.COMPUTE[0]),
@@ -253,7 +256,10 @@ def _method(results: dict) -> str:
         ),
         (
             "speedup",
-            "Ratio of mean step times. Arms run one after the other, each in fresh processes.",
+            "Ratio of mean step times, so of all steps together; beside it each step's ratio to "
+            "stock's step of the same round. All arms run at once, each in processes of its own, "
+            "and take turns: the first step of every arm, then the second. Arms that wait for "
+            "their turn are blocked and use no processor.",
         ),
         (
             "samples",

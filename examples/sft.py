@@ -23,6 +23,7 @@ import sft_data
 import sft_model
 import torch
 import torch.distributed as dist
+import turns
 from headrace import trace
 from headrace.data import CostModel, minibatches
 from rich.progress import Progress
@@ -91,6 +92,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         help="JSON lines, one a step, with every rank's microbatches and transfers",
     )
     add("--trace", type=Path, help="the same of all steps, for Perfetto or chrome://tracing")
+    add("--turns", type=Path, metavar="SEAT", help="where every step waits for its turn: turns.py")
     add("--threads", type=int, default=1, help="compute threads of each rank")
     options = parser.parse_args(arguments)
     if options.engine in LOCKSTEP_ENGINES and options.strategy == "lb-mini":
@@ -255,6 +257,7 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
     with ExitStack() as open_files:
         out = open_files.enter_context(Output(options, done, last)) if rank == 0 else None
         for step, minibatch in zip(range(done, last), batches.endless(), strict=False):
+            turns.take(options.turns)
             mine = RankStep(rank, begin_ns=0)
             norm = train_step(engine, model, optimizer, minibatch, options.clip, mine)
             learning_rate = scheduler.get_last_lr()[0]
@@ -270,6 +273,7 @@ def train(options: argparse.Namespace, rank: int, world_size: int) -> None:
             due = options.save_every and (step + 1) % options.save_every == 0
             if options.checkpoints and (due or step + 1 == options.steps):
                 sft_checkpoint.save(options.checkpoints, step + 1, model, optimizer, stateful)
+    turns.take(options.turns)  # ending takes time, too
     engine.close()
 
 
