@@ -35,7 +35,7 @@ ANY_STEP_LIMIT = 1e-4
 BASELINE = "none"  # speedups, measured and predicted, are over on-demand without balancing
 REFERENCE = "reference"
 SAY_EVERY = 8  # rounds
-TABLE_WIDTH = 132  # columns; also where the output is no terminal
+TABLE_WIDTH = 144  # columns; also where the output is no terminal
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def table(runs: dict[str, ArmRun], options: argparse.Namespace) -> Table:
             f"{own['speedup']:.2f}",
             "-" if predicted is None else f"{predicted:.2f}",
             f"{own['speedup_over_stock']:.2f}",
-            f"{median:.2f} ({low:.2f} to {high:.2f})",
+            f"{median:.2f} ({low:.2f}–{high:.2f})",
         )
     return result
 

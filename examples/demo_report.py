@@ -259,7 +259,8 @@ def _method(results: dict) -> str:
             "Ratio of mean step times, so of all steps together; beside it each step's ratio to "
             "stock's step of the same round. All arms run at once, each in processes of its own, "
             "and take turns: the first step of every arm, then the second. Arms that wait for "
-            "their turn are blocked and use no processor.",
+            "their turn are blocked; of them all, gloo's threads that look around every 10 ms take "
+            "some 2 % of a core.",
         ),
         (
             "samples",
