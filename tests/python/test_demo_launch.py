@@ -72,7 +72,7 @@ def test_a_rank_that_dies_ends_the_demo_with_its_arms_name(tmp_path: Path) -> No
         assert said.startswith("demo: lockstep ended with 1, see ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_demo_that_is_told_to_end_takes_its_arms_along(
     number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """Turns: the order is kept, nobody steps beside another, and whoever fails is named in time."""
 
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,8 @@ import pytest
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
+import demo  # noqa: E402
+import demo_figures  # noqa: E402
 from demo_launch import Failure, Launched, end  # noqa: E402
 from turns import Turns, take  # noqa: E402
 
@@ -178,3 +181,35 @@ def test_whoever_waits_uses_no_processor(tmp_path: Path) -> None:
 
 def test_without_a_seat_it_is_always_ones_turn() -> None:
     take(None)
+
+
+# -- what the demo makes of it
+
+
+def test_each_step_is_compared_with_stocks_of_the_same_round() -> None:
+    def run(name: str, step_ms: list[float]) -> demo.ArmRun:
+        arm = next(arm for arm in demo.ARMS if arm.name == name)
+        return demo.ArmRun(arm, [], [], {"step_ms_each": step_ms})
+
+    runs = {"stock": run("stock", [10.0, 20.0, 30.0]), "none": run("none", [5.0, 20.0, 60.0])}
+    demo.compare_rounds(runs)
+    assert runs["none"].summary["over_stock_each"] == [2.0, 1.0, 0.5]
+    assert runs["none"].summary["over_stock_quartiles"] == [0.75, 1.0, 1.5]
+    assert runs["stock"].summary["over_stock_quartiles"] == [1.0, 1.0, 1.0]
+
+
+def test_a_timeline_leaves_out_the_turns_of_others() -> None:
+    def step(begin_ns: int, end_ns: int) -> list[dict]:
+        micro = {"begin_ns": begin_ns, "end_ns": end_ns - 100, "lengths": [5]}
+        update = (end_ns - 100, end_ns)
+        rank = {"begin_ns": begin_ns, "end_ns": end_ns, "update": update, "micros": [micro]}
+        return [{**rank, "events": []}]
+
+    picture = demo_figures.timelines([("arm", [step(1000, 2000), step(900_000, 904_000)])])
+    ends = [float(x) for x in re.findall(r'<line x1="([\d.]+)"[^>]*#222', picture)]
+    width = demo_figures.WIDTH - demo_figures.LEFT - demo_figures.RIGHT
+    assert [(x - demo_figures.LEFT) / width for x in ends] == pytest.approx([0.2, 1.0], abs=1e-3)
+    bars = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', picture)
+    assert [float(x) for x, _ in bars][::2] == pytest.approx(
+        [demo_figures.LEFT, demo_figures.LEFT + width * 0.2], abs=0.1
+    )
