@@ -35,7 +35,7 @@ ANY_STEP_LIMIT = 1e-4
 BASELINE = "none"  # speedups, measured and predicted, are over on-demand without balancing
 REFERENCE = "reference"
 SAY_EVERY = 8  # rounds
-TABLE_WIDTH = 144  # columns; also where the output is no terminal
+TABLE_WIDTH = 152  # columns; also where the output is no terminal
 
 
 @dataclass(frozen=True)
