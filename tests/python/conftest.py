@@ -1,10 +1,15 @@
 import faulthandler
+import signal
 from collections.abc import Iterator
 
 import pytest
 from support.ranks import RankPools
 
 _test_limit_seconds = 120
+
+# A shell that runs the tests in the background has Ctrl-C ignored, and every process that a test
+# starts would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

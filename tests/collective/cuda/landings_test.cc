@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "collective/lockstep_suite.h"
+#include "collective/lockstep_caller.h"
 #include "runtime/cuda/cuda_error.h"
 #include "runtime/cuda/cuda_stream.h"
 #include "support/cuda/cuda_group.h"
