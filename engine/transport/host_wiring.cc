@@ -269,4 +269,26 @@ Result<std::vector<HostLink>> HostListener::wire(int rank, std::span<const int> 
   return links;
 }
 
+Result<std::vector<HostLink>> join_host(const TransportConfig& config, const Exchange& exchange,
+                                        const Result<HostOffer>& offer) {
+  HEADRACE_TRY_ASSIGN(std::string host, host_identity());
+  Advertisement advertisement{.identity = config.identity,
+                              .memory_bytes = config.memory_bytes,
+                              .host = std::move(host),
+                              .address = "",
+                              .failure = ""};
+  auto listener = offer ? HostListener::open() : Result<HostListener>(offer.error());
+  if (listener) {
+    advertisement.address = listener->address();
+  } else {
+    advertisement.failure = listener.error().message;
+  }
+  auto advertised = advertise(advertisement, exchange, config.bootstrap);
+  if (!listener) {
+    return std::move(listener).error();
+  }
+  HEADRACE_TRY_ASSIGN(const auto all, std::move(advertised));
+  return listener->wire(config.identity.rank, config.within_reach(), all, *offer, config.bootstrap);
+}
+
 }  // namespace headrace

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "runtime/arena.h"
 #include "transport/bootstrap.h"
+#include "transport/transport.h"
 
 namespace headrace {
 
@@ -63,5 +64,11 @@ class HostListener {
   Fd socket_;
   std::string address_;
 };
+
+/// Brings this rank together with every rank within its reach: advertises it, compares it with its
+/// peers, passes what it offers and takes what they do. Links by rank, empty out of reach. `offer`
+/// may be the error for which this rank cannot join: its peers are told, and it is returned.
+Result<std::vector<HostLink>> join_host(const TransportConfig& config, const Exchange& exchange,
+                                        const Result<HostOffer>& offer);
 
 }  // namespace headrace

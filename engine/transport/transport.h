@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "kernel/kernels.h"
@@ -36,6 +37,8 @@ struct TransportConfig {
   std::function<bool()> interrupted;
 
   Reach reach(int peer) const;
+  /// The other ranks with a channel.
+  std::vector<int> within_reach() const;
 };
 
 /// This rank's symmetric memory and a channel to every rank within reach, itself included.

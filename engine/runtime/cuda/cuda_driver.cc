@@ -55,6 +55,17 @@ Result<const CudaDriver*> CudaDriver::get() {
   return &driver.value();
 }
 
+Result<bool> CudaDriver::offers(CUdevice_attribute attribute) const {
+  int ordinal = 0;
+  HEADRACE_TRY(cuda_status(::cudaGetDevice(&ordinal), "cannot ask for the current device"));
+  CUdevice device = 0;
+  int value = 0;
+  HEADRACE_TRY(status(device_get(&device, ordinal), "cannot ask for the current device"));
+  HEADRACE_TRY(
+      status(device_get_attribute(&value, attribute, device), "cannot ask what the device can do"));
+  return value != 0;
+}
+
 Status CudaDriver::status(CUresult code, std::string_view what, std::source_location where) const {
   if (code == CUDA_SUCCESS) {
     return {};

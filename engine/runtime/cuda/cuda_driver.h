@@ -28,6 +28,9 @@ struct CudaDriver {
   decltype(&::cuMemUnmap) mem_unmap = nullptr;
   decltype(&::cuMemSetAccess) mem_set_access = nullptr;
 
+  /// Whether the current device has what the attribute names.
+  Result<bool> offers(CUdevice_attribute attribute) const;
+
   /// Error where there is no driver, or one too old to have all of them.
   static Result<const CudaDriver*> get();
 

@@ -19,6 +19,8 @@
 namespace headrace {
 namespace {
 
+constexpr Capability k_capability{
+    .get = true, .put = true, .accumulate = true, .processes = true, .device_memory = true};
 constexpr std::size_t k_page_bytes = 4096;
 // A stream's event is polled by the host: signals that the device writes wake nobody.
 constexpr Milliseconds k_slice{1};
@@ -38,7 +40,6 @@ struct Prepared {
   SharedMemory control;
   DeviceHandle handle;
   RankMemory memory;
-  HostListener listener;
 };
 
 Result<Prepared> prepare(const TransportConfig& config, const CudaOptions& options) {
@@ -54,11 +55,8 @@ Result<Prepared> prepare(const TransportConfig& config, const CudaOptions& optio
     HEADRACE_TRY_ASSIGN(
         memory.data, DeviceMemory::create(config.memory_bytes - control, options.memory, &handle));
   }
-  HEADRACE_TRY_ASSIGN(HostListener listener, HostListener::open());
-  return Prepared{.control = std::move(shared),
-                  .handle = std::move(handle),
-                  .memory = std::move(memory),
-                  .listener = std::move(listener)};
+  return Prepared{
+      .control = std::move(shared), .handle = std::move(handle), .memory = std::move(memory)};
 }
 
 class CudaTransport final : public Transport {
@@ -86,7 +84,7 @@ class CudaTransport final : public Transport {
     }
   }
 
-  Capability capability() const override { return {true, true, true, true, true}; }
+  Capability capability() const override { return k_capability; }
   std::byte* at(std::size_t offset) override {
     return offset < endpoint_.control_bytes
                ? endpoint_.control + offset
@@ -181,44 +179,22 @@ Result<Capability> probe_cuda(const CudaOptions& options) {
   }
   HEADRACE_TRY(check_stream_memory_operations());
   HEADRACE_TRY(check_hardware_queues(options.streams));
-  return Capability{
-      .get = true, .put = true, .accumulate = true, .processes = true, .device_memory = true};
+  return k_capability;
 }
 
 Result<std::unique_ptr<Transport>> make_cuda_transport(const TransportConfig& config,
                                                        const Exchange& exchange,
                                                        const CudaOptions& options) {
-  HEADRACE_TRY_ASSIGN(std::string host, host_identity());
-  Advertisement advertisement{.identity = config.identity,
-                              .memory_bytes = config.memory_bytes,
-                              .host = std::move(host),
-                              .address = "",
-                              .failure = ""};
   auto prepared = prepare(config, options);
-  if (prepared) {
-    advertisement.address = prepared->listener.address();
-  } else {
-    advertisement.failure = prepared.error().message;
-  }
-  auto advertised = advertise(advertisement, exchange, config.bootstrap);
-  if (!prepared) {
-    return std::move(prepared).error();
-  }
-  HEADRACE_TRY_ASSIGN(const auto all, std::move(advertised));
-  std::vector<int> within_reach;
-  for (int rank = 0; rank < config.identity.world_size; ++rank) {
-    if (rank != config.identity.rank && config.reach(rank) != Reach::none) {
-      within_reach.push_back(rank);
-    }
-  }
-  HEADRACE_TRY_ASSIGN(auto links, prepared->listener.wire(
-                                      config.identity.rank, within_reach, all,
-                                      {.memory = &prepared->control, .device = &prepared->handle},
-                                      config.bootstrap));
+  HEADRACE_TRY_ASSIGN(auto links,
+                      join_host(config, exchange,
+                                prepared ? Result<HostOffer>(HostOffer{.memory = &prepared->control,
+                                                                       .device = &prepared->handle})
+                                         : prepared.error()));
   std::vector<RankMemory> memories(static_cast<std::size_t>(config.identity.world_size));
   memories[static_cast<std::size_t>(config.identity.rank)] = std::move(prepared->memory);
   std::vector<LivenessPeer> peers;
-  for (const int rank : within_reach) {
+  for (const int rank : config.within_reach()) {
     HostLink& link = links[static_cast<std::size_t>(rank)];
     auto memory = open_peer(config, link);
     if (!memory) {

@@ -1,6 +1,5 @@
 #include "transport/cuda/device_checks.h"
 
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <charconv>
@@ -8,7 +7,6 @@
 #include <string_view>
 
 #include "runtime/cuda/cuda_driver.h"
-#include "runtime/cuda/cuda_error.h"
 
 namespace headrace {
 namespace {
@@ -35,18 +33,12 @@ Result<int> hardware_queues() {
 
 Status check_stream_memory_operations() {
   HEADRACE_TRY_ASSIGN(const CudaDriver* driver, CudaDriver::get());
-  int device = 0;
-  HEADRACE_TRY(cuda_status(::cudaGetDevice(&device), "cannot ask for the current device"));
-  int offered = 0;
-  HEADRACE_TRY(
-      driver->status(driver->device_get_attribute(
-                         &offered, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device),
-                     "cannot ask what the device can do"));
-  if (offered == 0) {
+  HEADRACE_TRY_ASSIGN(const bool offered,
+                      driver->offers(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
+  if (!offered) {
     return session_error(
-        fmt::format("device {} has no 64-bit stream memory operations, on which signals between "
-                    "ranks stand; use a newer device or driver",
-                    device));
+        "this device has no 64-bit stream memory operations, on which signals between ranks stand; "
+        "use a newer device or driver");
   }
   return {};
 }

@@ -158,19 +158,12 @@ class PeerAllocation final : public DeviceMemory {
 
 Result<bool> offers_mapped() {
   HEADRACE_TRY_ASSIGN(const CudaDriver* driver, CudaDriver::get());
-  int device = 0;
-  HEADRACE_TRY(cuda_status(::cudaGetDevice(&device), "cannot ask for the current device"));
-  int mapping = 0;
-  int descriptors = 0;
-  HEADRACE_TRY(
-      driver->status(driver->device_get_attribute(
-                         &mapping, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, device),
-                     "cannot ask what the device can do"));
-  HEADRACE_TRY(driver->status(
-      driver->device_get_attribute(
-          &descriptors, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device),
-      "cannot ask what the device can do"));
-  return mapping != 0 && descriptors != 0;
+  HEADRACE_TRY_ASSIGN(const bool mapping,
+                      driver->offers(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED));
+  HEADRACE_TRY_ASSIGN(
+      const bool descriptors,
+      driver->offers(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED));
+  return mapping && descriptors;
 }
 
 }  // namespace

@@ -25,15 +25,15 @@ ModelSpec even_model() {
   return model;
 }
 
-class DeviceActivity : public ::testing::TestWithParam<int> {};
+class DeviceActivity : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { skip_unless_runnable(cuda_group(DeviceMemoryKind::mapped, GetParam())); }
+};
 
 TEST_P(DeviceActivity, an_all_gather_by_copy_engines_launches_no_kernel) {
   CudaOptions options;
   options.copies.way = CopyWay::copy_engine;
   const PeerGroup group = cuda_group(DeviceMemoryKind::mapped, GetParam(), options);
-  if (const std::string reason = group.other->why_not(); !reason.empty()) {
-    GTEST_SKIP() << reason;
-  }
   run_ranks(group, [](const Rank& self) {
     LockstepOptions lockstep_options;
     lockstep_options.adopted = {true};
@@ -68,9 +68,6 @@ TEST_P(DeviceActivity, an_all_gather_by_copy_engines_launches_no_kernel) {
 
 TEST_P(DeviceActivity, a_stream_that_waits_for_a_peer_runs_no_kernel) {
   PeerGroup group = cuda_group(DeviceMemoryKind::mapped, GetParam());
-  if (const std::string reason = group.other->why_not(); !reason.empty()) {
-    GTEST_SKIP() << reason;
-  }
   constexpr std::size_t k_signal = 4096;
   group.control_bytes = 2 * k_signal;
   run_ranks(group, [](const Rank& self) {

@@ -33,13 +33,13 @@ std::vector<void*> read_on(CudaStream& compute, Caller& caller, std::size_t grou
   return copies;
 }
 
-class DeviceLandings : public ::testing::TestWithParam<int> {};
+class DeviceLandings : public ::testing::TestWithParam<int> {
+ protected:
+  void SetUp() override { skip_unless_runnable(cuda_group(DeviceMemoryKind::mapped, GetParam())); }
+};
 
 TEST_P(DeviceLandings, are_written_when_free_and_read_when_ready) {
   const PeerGroup group = cuda_group(DeviceMemoryKind::mapped, GetParam());
-  if (const std::string reason = group.other->why_not(); !reason.empty()) {
-    GTEST_SKIP() << reason;
-  }
   run_ranks(group, [](const Rank& self) {
     Caller caller(self, {.nodes = 1, .local_ranks = self.world_size}, small_chunks());
     const auto compute = CudaStream::make(StreamPriority::low, {}).value();
