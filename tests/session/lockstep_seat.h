@@ -14,6 +14,8 @@ namespace headrace::testing {
 
 inline constexpr int k_victim = 1;
 inline constexpr Milliseconds k_soon{5000};
+/// For what comes on any machine, however busy; less than a group's own limit.
+inline constexpr Milliseconds k_patience{50'000};
 inline constexpr float k_untouched = -77.0F;
 
 struct World {
