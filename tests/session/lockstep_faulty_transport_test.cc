@@ -13,7 +13,7 @@ namespace headrace::testing {
 namespace {
 
 /// Of runs that may fail: a busy machine may then make them fail, too.
-constexpr Milliseconds k_no_progress{k_sanitized ? 1000 : 150};
+constexpr Milliseconds k_no_progress{k_sanitized ? 300 : 150};
 
 /// What the ranks of one run came to.
 struct Tally {
