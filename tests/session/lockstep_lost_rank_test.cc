@@ -12,6 +12,7 @@
 #include "support/memory_that_kills.h"
 #include "support/rendezvous.h"
 #include "support/sanitizers.h"
+#include "support/shared_words.h"
 
 namespace headrace::testing {
 namespace {
@@ -31,15 +32,17 @@ class LockstepKilledRankTest : public ::testing::TestWithParam<World> {
   static void expect(const std::function<void(Seat&)>& last_words) {
     PeerGroup group{.backend = Backend::shm_processes, .world_size = GetParam().ranks};
     group.expected_to_die = {k_victim};
+    const std::shared_ptr<std::uint64_t> died = shared_words(1);
     run_ranks(group, [&](const Rank& self) {
       Seat seat(self, GetParam(), model_of(k_many_rows));
       if (self.rank == k_victim) {
         ASSERT_TRUE(seat.step());
         ASSERT_TRUE(seat.step());
+        death_note = died.get();
         last_words(seat);
         FAIL() << "the victim lives";
       }
-      expect_named(seat, "rank 1 died");
+      expect_named(seat, "rank 1 died", k_soon, died.get());
     });
   }
 };
@@ -47,7 +50,7 @@ class LockstepKilledRankTest : public ::testing::TestWithParam<World> {
 TEST_P(LockstepKilledRankTest, between_calls) {
   expect([](Seat& seat) {
     ASSERT_TRUE(seat.all_gather(0));
-    ::kill(::getpid(), SIGKILL);
+    die();
   });
 }
 
@@ -82,7 +85,7 @@ TEST_P(LockstepKilledRankTest, while_it_waits_inside_a_call) {
   expect([](Seat& seat) {
     std::thread([] {
       std::this_thread::sleep_for(Milliseconds(50));
-      ::kill(::getpid(), SIGKILL);
+      die();
     }).detach();
     for (;;) {
       ASSERT_TRUE(seat.step());
