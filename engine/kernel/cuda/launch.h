@@ -49,11 +49,7 @@ Status launch(const char* what, cudaStream_t stream, const LaunchShape& shape,
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
-  const cudaError_t code = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (code != cudaSuccess) {
-    cudaGetLastError();  // nobody else's call failed
-  }
-  return cuda_status(code, what);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
 
 }  // namespace headrace
