@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "kernel/cuda/accumulate.h"
@@ -94,7 +96,8 @@ Status CudaChannel::accumulate(Stream& stream, const AccumulatorRegion& region,
   HEADRACE_TRY_ASSIGN(cudaStream_t native, native_stream(stream, "an accumulation"));
   std::vector<AccumulateJob> jobs;
   for (const Addend& addend : addends) {
-    HEADRACE_TRY(check_data(addend.remote_offset, addend.count * sizeof(float)));
+    HEADRACE_TRY(check_data(addend.remote_offset,
+                            std::min(addend.count, SIZE_MAX / sizeof(float)) * sizeof(float)));
     jobs.push_back({.to = reinterpret_cast<float*>(device_address(addend.remote_offset)),
                     .from = addend.local,
                     .dtype = addend.dtype,
