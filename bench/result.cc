@@ -10,15 +10,6 @@
 namespace headrace::bench {
 namespace {
 
-double quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  const double place = q * static_cast<double>(values.size() - 1);
-  const auto below = static_cast<std::size_t>(place);
-  const std::size_t above = std::min(below + 1, values.size() - 1);
-  const double part = place - static_cast<double>(below);
-  return values[below] * (1 - part) + values[above] * part;
-}
-
 // Median over rounds of peer / ours, both from the same round.
 double ratio(const Samples& peer, const Samples& ours) {
   std::vector<double> ratios;
@@ -33,6 +24,15 @@ double ratio(const Samples& peer, const Samples& ours) {
 std::pair<double, double> spread(const std::vector<double>& values) {
   const double middle = median(values);
   return {quantile(values, 0.25) / middle, quantile(values, 0.75) / middle};
+}
+
+double quantile(std::vector<double> values, double fraction) {
+  std::sort(values.begin(), values.end());
+  const double place = fraction * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(place);
+  const std::size_t above = std::min(below + 1, values.size() - 1);
+  const double part = place - static_cast<double>(below);
+  return values[below] * (1 - part) + values[above] * part;
 }
 
 double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }

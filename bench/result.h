@@ -28,6 +28,8 @@ std::string to_json(const CaseResult& result);
 /// The same in one line for people.
 std::string to_text(const CaseResult& result);
 
+/// The value below which `fraction` of them lie, interpolated.
+double quantile(std::vector<double> values, double fraction);
 double median(std::vector<double> values);
 /// The quartiles over the median.
 std::pair<double, double> spread(const std::vector<double>& values);

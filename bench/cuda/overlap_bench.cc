@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "bench/cuda/event.h"
@@ -61,18 +60,21 @@ Result<OverlapCase> measure(const OverlapOptions& options, const Work& work, con
   HEADRACE_TRY_ASSIGN(const Timed timed, Timed::make(options, work));
   OverlapCase one{.work = work.name, .load = load.name, .pace = options.pace.bytes_per_second};
   std::vector<double> achieved;
+  HEADRACE_TRY_ASSIGN(double before, timed.run(options));
+  one.alone.push_back(before);
   for (int round = 0; round < options.rounds; ++round) {
-    HEADRACE_TRY_ASSIGN(const double alone, timed.run(options));
     HEADRACE_TRY_ASSIGN(PacedLoad running, PacedLoad::make(load, options.pace));
     const Result<double> loaded = timed.run(options);
     HEADRACE_TRY_ASSIGN(const double bytes_per_second, running.stop());
     if (!loaded) {
       return loaded.error();
     }
+    HEADRACE_TRY_ASSIGN(const double after, timed.run(options));
     achieved.push_back(bytes_per_second);
-    one.alone.push_back(alone);
+    one.alone.push_back(after);
     one.loaded.push_back(*loaded);
-    one.slowdown.push_back(*loaded / alone - 1);
+    one.slowdown.push_back(*loaded / ((before + after) / 2) - 1);
+    before = after;
   }
   one.achieved = median(achieved);
   one.traffic = one.achieved * static_cast<double>(load.traffic) / static_cast<double>(load.bytes);
@@ -100,12 +102,12 @@ Result<std::vector<OverlapCase>> overlap_bench(const OverlapOptions& options,
 }
 
 std::string to_text(const OverlapCase& one, double memory_rate) {
-  const auto [least, most] = std::minmax_element(one.slowdown.begin(), one.slowdown.end());
   return fmt::format(
       "{:<26} beside {:<16} {:6.1f} of {:.0f} GB/s, {:4.1f} % of the memory's traffic: {:.4f} ms "
-      "alone, {:.4f} ms loaded, slower by {:.2f} % ({:.2f} to {:.2f})",
+      "alone, {:.4f} ms loaded, slower by {:.2f} % (quartiles {:.2f} and {:.2f})",
       one.work, one.load, one.achieved / 1e9, one.pace / 1e9, 100 * one.traffic / memory_rate,
-      median(one.alone), median(one.loaded), 100 * median(one.slowdown), 100 * *least, 100 * *most);
+      median(one.alone), median(one.loaded), 100 * median(one.slowdown),
+      100 * quantile(one.slowdown, 0.25), 100 * quantile(one.slowdown, 0.75));
 }
 
 std::string to_json(const OverlapCase& one, double memory_rate) {
@@ -122,6 +124,7 @@ std::string to_json(const OverlapCase& one, double memory_rate) {
       {"ratios", {{"alone", rounded(1 / (1 + median(one.slowdown)))}}},
       {"spread", {{"loaded", spread_of(one.loaded)}, {"alone", spread_of(one.alone)}}},
       {"slowdown", median(one.slowdown)},
+      {"slowdown_quartiles", {quantile(one.slowdown, 0.25), quantile(one.slowdown, 0.75)}},
       {"load_gb_per_s", rounded(one.achieved / 1e9)},
       {"traffic_share", rounded(one.traffic / memory_rate)}};
   json.update(gpu_environment());

@@ -11,7 +11,7 @@
 namespace headrace::bench {
 
 struct OverlapOptions {
-  int rounds = 9;     ///< alone and loaded in turn, so that what disturbs the device disturbs both
+  int rounds = 15;    ///< loaded, between two times alone: what drifts is left out
   int batches = 60;   ///< timed a round, each between two events
   int launches = 10;  ///< a batch
   Pace pace;
@@ -22,12 +22,13 @@ struct OverlapOptions {
 struct OverlapCase {
   std::string work;
   std::string load;
-  double pace = 0;               ///< bytes a second that were asked for
-  double achieved = 0;           ///< bytes a second, median over rounds
-  double traffic = 0;            ///< of them on the device's memory, bytes a second
-  std::vector<double> alone;     ///< ms a launch, the median over batches, a round
-  std::vector<double> loaded;    ///< the same beside the load
-  std::vector<double> slowdown;  ///< loaded over alone, less 1, a round
+  double pace = 0;             ///< bytes a second that were asked for
+  double achieved = 0;         ///< bytes a second, median over rounds
+  double traffic = 0;          ///< of them on the device's memory, bytes a second
+  std::vector<double> alone;   ///< ms a launch, the median over batches; one more than rounds
+  std::vector<double> loaded;  ///< the same beside the load, a round
+  std::vector<double>
+      slowdown;  ///< loaded over the mean of alone before and after, less 1, a round
 };
 
 /// Milliseconds a launch, the median over batches, without any load.

@@ -8,6 +8,7 @@
 
 #include "bench/cuda/event.h"
 #include "runtime/cuda/cuda_stream.h"
+#include "transport/cuda/cuda_transport.h"
 
 namespace headrace::bench {
 namespace {
@@ -77,7 +78,7 @@ Status PacedLoad::State::run() {
 }
 
 Result<PacedLoad> PacedLoad::make(const Load& load, const Pace& pace) {
-  HEADRACE_TRY_ASSIGN(auto stream, CudaStream::make(StreamPriority::low, nullptr));
+  HEADRACE_TRY_ASSIGN(auto stream, CudaStream::make(CudaOptions().priority, nullptr));
   int device = 0;
   HEADRACE_TRY(cuda_status(cudaGetDevice(&device), "reading the current device"));
   auto state = std::make_unique<State>(load, pace, std::move(stream));

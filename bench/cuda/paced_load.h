@@ -15,7 +15,8 @@ struct Pace {
   Milliseconds limit{10'000};      ///< longest wait for a unit
 };
 
-/// A load at a stated pace, on a stream and a thread of its own, from make to stop.
+/// A load at a stated pace, on a stream of the transport's priority and a thread of its own, from
+/// make to stop.
 class PacedLoad {
  public:
   /// Returns once the first units are done.

@@ -11,19 +11,27 @@ namespace {
 
 // Four elements: a warp's accesses to the accumulator, most of the bytes, are without gaps.
 constexpr unsigned k_group = 4;
-constexpr unsigned k_unroll = 4;
 constexpr unsigned k_to_bytes = k_group * sizeof(float);
 
+/// Groups of a lane in flight: as many as registers hold, where accumulators are loaded too.
+template <Adders adders, DType dtype>
+constexpr unsigned k_unroll = (adders == Adders::one ? 16 : 32) / item_size(dtype);
+
+template <Adders adders>
 struct Addition {
   Access to;
   Access from;
   GroupedRow row;
   DType dtype;
 
-  std::size_t tiles() const { return warp_tiles<k_group, k_unroll>(row); }
+  std::size_t tiles() const {
+    return dtype == DType::bfloat16 ? warp_tiles<k_group, k_unroll<adders, DType::bfloat16>>(row)
+                                    : warp_tiles<k_group, k_unroll<adders, DType::float32>>(row);
+  }
 };
 
-Addition addition_of(const AccumulateJob& job) {
+template <Adders adders>
+Addition<adders> addition_of(const AccumulateJob& job) {
   const Operand operands[] = {{job.to, sizeof(float)}, {job.from, item_size(job.dtype)}};
   const std::size_t lead = best_lead(operands, k_group);
   return {access(operands[0], lead, k_group), access(operands[1], lead, k_group),
@@ -37,9 +45,9 @@ struct BothSides {
 };
 
 template <DType dtype>
-__device__ void add_tile(const Addition& job, std::size_t tile) {
+__device__ void add_tile(const Addition<Adders::one>& job, std::size_t tile) {
   constexpr unsigned k_from_bytes = sizeof(Packed<dtype, k_group>);
-  run_tile<k_group, k_unroll>(
+  run_tile<k_group, k_unroll<Adders::one, dtype>>(
       job.row, tile, job.to.full && job.from.full,
       [&](std::size_t group) {
         return BothSides<dtype>{load_vector<k_to_bytes>(job.to.base + group * k_to_bytes),
@@ -60,9 +68,9 @@ __device__ void add_tile(const Addition& job, std::size_t tile) {
 }
 
 template <DType dtype>
-__device__ void reduce_tile(const Addition& job, std::size_t tile) {
+__device__ void reduce_tile(const Addition<Adders::many>& job, std::size_t tile) {
   constexpr unsigned k_from_bytes = sizeof(Packed<dtype, k_group>);
-  run_tile<k_group, k_unroll>(
+  run_tile<k_group, k_unroll<Adders::many, dtype>>(
       job.row, tile, job.to.full && job.from.full,
       [&](std::size_t group) {
         return load_vector<k_from_bytes>(job.from.base + group * k_from_bytes);
@@ -87,7 +95,7 @@ __device__ void reduce_tile(const Addition& job, std::size_t tile) {
 template <Adders adders, class Table>
 __global__ void __launch_bounds__(k_block_threads, k_blocks_per_multiprocessor)
     accumulate_kernel(const __grid_constant__ Table table) {
-  for_each_tile(table, [](const Addition& job, std::size_t tile) {
+  for_each_tile(table, [](const Addition<adders>& job, std::size_t tile) {
     if constexpr (adders == Adders::one) {
       job.dtype == DType::bfloat16 ? add_tile<DType::bfloat16>(job, tile)
                                    : add_tile<DType::float32>(job, tile);
@@ -99,8 +107,14 @@ __global__ void __launch_bounds__(k_block_threads, k_blocks_per_multiprocessor)
 }
 
 template <Adders adders>
-Status launch_additions(cudaStream_t stream, std::span<const Addition> additions, int blocks) {
-  return in_tables(additions, [&](const auto& table) {
+Status launch_additions(cudaStream_t stream, std::span<const AccumulateJob> jobs, int blocks) {
+  std::vector<Addition<adders>> additions;
+  for (const AccumulateJob& job : jobs) {
+    if (job.count > 0) {
+      additions.push_back(addition_of<adders>(job));
+    }
+  }
+  return in_tables(std::span<const Addition<adders>>(additions), [&](const auto& table) {
     return launch("launch of the accumulate kernel", stream, {blocks_for(table.tiles(), blocks)},
                   accumulate_kernel<adders, std::decay_t<decltype(table)>>, table);
   });
@@ -110,14 +124,8 @@ Status launch_additions(cudaStream_t stream, std::span<const Addition> additions
 
 Status launch_accumulate(cudaStream_t stream, std::span<const AccumulateJob> jobs, Adders adders,
                          int blocks) {
-  std::vector<Addition> additions;
-  for (const AccumulateJob& job : jobs) {
-    if (job.count > 0) {
-      additions.push_back(addition_of(job));
-    }
-  }
-  return adders == Adders::one ? launch_additions<Adders::one>(stream, additions, blocks)
-                               : launch_additions<Adders::many>(stream, additions, blocks);
+  return adders == Adders::one ? launch_additions<Adders::one>(stream, jobs, blocks)
+                               : launch_additions<Adders::many>(stream, jobs, blocks);
 }
 
 }  // namespace headrace

@@ -34,13 +34,24 @@ inline Result<int> device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
+/// Blocks of a cluster.
+constexpr unsigned k_pair = 2;
+
 struct LaunchShape {
   unsigned blocks = 1;
   unsigned threads = k_block_threads;
   std::size_t shared_bytes = 0;
 };
 
-/// Launches a kernel; `what` names it in an error.
+/// Whether the calling thread's current device runs blocks in clusters.
+inline Result<bool> has_clusters() {
+  HEADRACE_TRY_ASSIGN(const int clusters, device_attribute(cudaDevAttrClusterLaunch));
+  return clusters != 0;
+}
+
+/// Launches a kernel, in pairs of blocks where their number is even: a pair takes two neighbouring
+/// multiprocessors, so that computation whose own blocks come in pairs finds the others in pairs.
+/// `what` names the kernel in an error.
 template <class... Parameters, class... Arguments>
 Status launch(const char* what, cudaStream_t stream, const LaunchShape& shape,
               void (*kernel)(Parameters...), const Arguments&... arguments) {
@@ -49,6 +60,14 @@ Status launch(const char* what, cudaStream_t stream, const LaunchShape& shape,
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
+  cudaLaunchAttribute pairs = {};
+  HEADRACE_TRY_ASSIGN(const bool clusters, has_clusters());
+  if (clusters && shape.blocks % k_pair == 0) {
+    pairs.id = cudaLaunchAttributeClusterDimension;
+    pairs.val.clusterDim = {k_pair, 1, 1};
+    config.attrs = &pairs;
+    config.numAttrs = 1;
+  }
   return cuda_status(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
 

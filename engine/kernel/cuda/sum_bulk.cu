@@ -8,9 +8,12 @@
 namespace headrace {
 namespace {
 
-// One warp announces and starts the copies, the others sum what has arrived.
-constexpr unsigned k_consumer_warps = 16;
+// One warp announces and starts the copies, the others sum what has arrived: two groups at a time,
+// which gives each thread enough independent work.
+constexpr unsigned k_consumer_warps = 8;
 constexpr unsigned k_consumers = k_consumer_warps * k_warp;
+constexpr unsigned k_at_once = 2;
+constexpr unsigned k_sources_at_once = 8;
 constexpr unsigned k_bulk_threads = k_consumers + k_warp;
 
 // Tiles in flight. With fewer than two, copying and adding would take turns.
@@ -18,9 +21,9 @@ constexpr unsigned k_least_stages = 2;
 constexpr unsigned k_aimed_stages = 3;
 constexpr unsigned k_most_stages = 4;
 
-// Elements of a tile: each consumer takes a group a pass. Smaller tiles where the sources are many,
-// or so that every block gets a few.
-constexpr unsigned k_pass = k_consumers * k_sum_group;
+// Elements of a tile: each consumer takes its groups a pass. Smaller tiles where the sources are
+// many, or so that every block gets a few.
+constexpr unsigned k_pass = k_consumers * k_at_once * k_sum_group;
 constexpr unsigned k_most_elements = 2 * k_pass;
 constexpr unsigned k_element_step = k_warp * k_sum_group;
 constexpr unsigned k_tiles_per_block = 4;
@@ -35,7 +38,7 @@ struct Pipeline {
 
 struct Barriers {
   Barrier full[k_most_stages];   ///< the tile's bytes have come
-  Barrier empty[k_most_stages];  ///< every consumer warp is done with them
+  Barrier empty[k_most_stages];  ///< every consumer is done with them
 };
 
 /// The groups of a tile that lie wholly in the row, counted in the row; those alone are copied.
@@ -96,44 +99,66 @@ __device__ __forceinline__ void produce(const SumTable& table, const Pipeline& p
   }
 }
 
-/// A group from shared memory. Its two halves of 16 bytes are read in an order that spreads eight
-/// neighbouring lanes over all banks.
-__device__ __forceinline__ Packed<DType::float32, k_sum_group> load_shared_fp32(
-    const std::byte* from) {
-  const unsigned swap = lane_of_warp() / 4 % 2;
-  const uint4* halves = reinterpret_cast<const uint4*>(from);
-  const uint4 a = halves[swap];
-  const uint4 b = halves[1 - swap];
-  const uint4 low = swap == 0 ? a : b;
-  const uint4 high = swap == 0 ? b : a;
-  return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
+template <DType dtype>
+__device__ __forceinline__ Packed<dtype, k_sum_group> load_shared(const std::byte* from) {
+  const uint4* quads = reinterpret_cast<const uint4*>(from);
+  if constexpr (dtype == DType::bfloat16) {
+    return {{quads->x, quads->y, quads->z, quads->w}};
+  } else {
+    // Two halves of 16 bytes, read in an order that spreads eight neighbouring lanes over all
+    // banks.
+    const unsigned swap = lane_of_warp() / 4 % 2;
+    const uint4 a = quads[swap];
+    const uint4 b = quads[1 - swap];
+    const uint4 low = swap == 0 ? a : b;
+    const uint4 high = swap == 0 ? b : a;
+    return {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
+  }
 }
 
-__device__ __forceinline__ Packed<DType::bfloat16, k_sum_group> load_shared_bf16(
-    const std::byte* from) {
-  const uint4 quad = *reinterpret_cast<const uint4*>(from);
-  return {{quad.x, quad.y, quad.z, quad.w}};
+/// The values of one source in groups `at`, `at` + k_consumers, ..., added to `totals`.
+template <DType dtype, unsigned n>
+__device__ __forceinline__ void add_source(const std::byte* tile, unsigned at,
+                                           SumFloats (&totals)[n]) {
+  constexpr unsigned k_group_bytes = sizeof(Packed<dtype, k_sum_group>);
+  Packed<dtype, k_sum_group> packed[n];
+#pragma unroll
+  for (unsigned i = 0; i < n; ++i) {
+    packed[i] = load_shared<dtype>(tile + (at + i * k_consumers) * k_group_bytes);
+  }
+#pragma unroll
+  for (unsigned i = 0; i < n; ++i) {
+    totals[i] = plus(totals[i], unpack<dtype, k_sum_group>(packed[i]));
+  }
 }
 
-/// Group `at` of the tile whose sources lie at `stage`.
-template <SumKind kind>
-__device__ __forceinline__ SumFloats total_of(const SumTable& table, const std::byte* stage,
-                                              unsigned at) {
-  constexpr unsigned k_group_bytes_fp32 = k_sum_group * 4;
-  constexpr unsigned k_group_bytes_bf16 = k_sum_group * 2;
-  SumFloats total = no_sum();
-#pragma unroll 4
+/// Groups `at`, `at` + k_consumers, ... of the tile whose sources lie at `stage`: `n` whole ones.
+template <SumKind kind, bool add, unsigned n>
+__device__ __forceinline__ void sum_groups(const SumTable& table, const std::byte* stage,
+                                           const Tile& tile, unsigned at) {
+  std::uintptr_t to[n];
+  SumFloats before[n] = {};
+  SumFloats totals[n];
+#pragma unroll
+  for (unsigned i = 0; i < n; ++i) {
+    to[i] = to_address(table, tile.row, tile.first + at + i * k_consumers);
+    if constexpr (add) {
+      before[i] = unpack<DType::float32, k_sum_group>(load_vector<k_sum_to_bytes>(to[i]));
+    }
+    totals[i] = no_sum();
+  }
+#pragma unroll k_sources_at_once
   for (unsigned s = 0; s < table.count; ++s) {
     const SumSource& source = table.sources[s];
-    const std::byte* tile = stage + source.offset;
     const bool fp32 = kind == SumKind::mixed ? source.dtype == DType::float32  //
                                              : kind == SumKind::float32;
-    total = plus(total, fp32 ? unpack<DType::float32, k_sum_group>(
-                                   load_shared_fp32(tile + at * k_group_bytes_fp32))
-                             : unpack<DType::bfloat16, k_sum_group>(
-                                   load_shared_bf16(tile + at * k_group_bytes_bf16)));
+    fp32 ? add_source<DType::float32>(stage + source.offset, at, totals)
+         : add_source<DType::bfloat16>(stage + source.offset, at, totals);
   }
-  return total;
+#pragma unroll
+  for (unsigned i = 0; i < n; ++i) {
+    store_vector(to[i], pack<DType::float32>(scaled_sum<add>(table.scale, totals[i], before[i])));
+  }
 }
 
 template <SumKind kind, bool add>
@@ -147,25 +172,23 @@ __device__ __forceinline__ void consume(const SumTable& table, const Pipeline& p
   for (unsigned index = blockIdx.x; index < tiles; index += gridDim.x) {
     const Tile tile = tile_at(table, groups, index);
     wait_for(&barriers.full[stage], round % 2);
-    for (unsigned at = consumer; at < groups; at += k_consumers) {
+    const std::byte* from = stages + stage * pipeline.stage_bytes;
+    unsigned at = consumer;
+    for (; at + (k_at_once - 1) * k_consumers < groups &&
+           all_whole<k_sum_group>(table.row, tile.first + at, (k_at_once - 1) * k_consumers + 1);
+         at += k_at_once * k_consumers) {
+      sum_groups<kind, add, k_at_once>(table, from, tile, at);
+    }
+    for (; at < groups; at += k_consumers) {
       const std::size_t group = tile.first + at;
       const Part part = part_of<k_sum_group>(table.row, group);
       if (part.end - part.begin == k_sum_group) {
-        const std::uintptr_t to = to_address(table, tile.row, group);
-        SumFloats before = {};
-        if constexpr (add) {
-          before = unpack<DType::float32, k_sum_group>(load_vector<k_sum_to_bytes>(to));
-        }
-        const SumFloats total = total_of<kind>(table, stages + stage * pipeline.stage_bytes, at);
-        store_vector(to, pack<DType::float32>(scaled_sum<add>(table.scale, total, before)));
+        sum_groups<kind, add, 1>(table, from, tile, at);
       } else if (part.begin < part.end) {
         sum_part<add>(table, tile.row, group, part);
       }
     }
-    __syncwarp();
-    if (lane_of_warp() == 0) {
-      arrive(&barriers.empty[stage]);
-    }
+    arrive(&barriers.empty[stage]);
     if (++stage == pipeline.stages) {
       stage = 0;
       ++round;
@@ -184,7 +207,7 @@ __global__ void __launch_bounds__(k_bulk_threads, 1)
   if (threadIdx.x == 0) {
     for (unsigned stage = 0; stage < pipeline.stages; ++stage) {
       make_barrier(&barriers.full[stage], 1);
-      make_barrier(&barriers.empty[stage], k_consumer_warps);
+      make_barrier(&barriers.empty[stage], k_consumers);
     }
     barriers_made();
   }

@@ -8,6 +8,7 @@
 
 #include "collective/lockstep.h"
 #include "support/cuda/cuda_group.h"
+#include "support/cuda/taken_multiprocessors.h"
 #include "support/cuda/worlds.h"
 
 namespace headrace::testing {
@@ -30,39 +31,73 @@ class DeviceActivity : public ::testing::TestWithParam<int> {
   void SetUp() override { skip_unless_runnable(cuda_group(DeviceMemoryKind::mapped, GetParam())); }
 };
 
-TEST_P(DeviceActivity, an_all_gather_by_copy_engines_launches_no_kernel) {
-  CudaOptions options;
-  options.copies.way = CopyWay::copy_engine;
-  const PeerGroup group = cuda_group(DeviceMemoryKind::mapped, GetParam(), options);
-  run_ranks(group, [](const Rank& self) {
-    LockstepOptions lockstep_options;
-    lockstep_options.adopted = {true};
-    const auto topology = Topology::single_node(self.world_size).value();
-    const auto plan = LockstepPlan::make(topology, even_model(), lockstep_options, k_page).value();
+/// One rank of an adopted group, whose all-gather is copies and signals alone.
+struct Gatherer {
+  explicit Gatherer(const Rank& self) : plan(plan_of(self.world_size)) {
     TransportConfig config = self.config;
     config.memory_bytes = plan.end();
     config.control_bytes = plan.control_end();
-    const auto transport = self.make(config).value();
-    const auto memory = self.memory();
-    const auto lockstep =
+    transport = self.make(config).value();
+    memory = self.memory();
+    lockstep =
         Lockstep::make(&plan, transport.get(), self.rank, Milliseconds(20'000), {.streams = 1})
             .value();
-    const std::vector<ShardSource> shards(3);
-    std::vector<void*> landings;
-    std::size_t bytes = 0;
     for (std::size_t p = 0; p < shards.size(); ++p) {
       bytes += plan.map(0).landing_bytes(p);
       landings.push_back(memory->allocate(plan.map(0).landing_bytes(p)));
     }
-    ASSERT_TRUE(lockstep->all_gather(0, shards, landings));
-    const auto activity =
-        record_activity([&] { return lockstep->all_gather(0, shards, landings); });
+  }
+  static LockstepPlan plan_of(int world_size) {
+    LockstepOptions options;
+    options.adopted = {true};
+    const auto topology = Topology::single_node(world_size).value();
+    return LockstepPlan::make(topology, even_model(), options, k_page).value();
+  }
+  Status all_gather() { return lockstep->all_gather(0, shards, landings); }
+
+  LockstepPlan plan;
+  std::unique_ptr<Transport> transport;
+  std::unique_ptr<DataMemory> memory;
+  std::unique_ptr<Lockstep> lockstep;
+  std::vector<ShardSource> shards{3};
+  std::vector<void*> landings;
+  std::size_t bytes = 0;
+};
+
+PeerGroup copy_engine_group(int ranks) {
+  CudaOptions options;
+  options.copies.way = CopyWay::copy_engine;
+  return cuda_group(DeviceMemoryKind::mapped, ranks, options);
+}
+
+TEST_P(DeviceActivity, an_all_gather_by_copy_engines_launches_no_kernel) {
+  run_ranks(copy_engine_group(GetParam()), [](const Rank& self) {
+    Gatherer gatherer(self);
+    ASSERT_TRUE(gatherer.all_gather());
+    const auto activity = record_activity([&] { return gatherer.all_gather(); });
     ASSERT_TRUE(activity) << activity.error().describe();
     EXPECT_TRUE(activity->kernels.empty())
         << activity->kernels.size() << ", the first: " << activity->kernels.front();
-    EXPECT_EQ(activity->copied_bytes, bytes);
+    EXPECT_EQ(activity->copied_bytes, gatherer.bytes);
     EXPECT_GE(activity->copies, 1);
-    transport->liveness().leave();
+    gatherer.transport->liveness().leave();
+  });
+}
+
+TEST_P(DeviceActivity, an_all_gather_by_copy_engines_ends_while_every_multiprocessor_is_taken) {
+  run_ranks(copy_engine_group(GetParam()), [](const Rank& self) {
+    Gatherer gatherer(self);
+    ASSERT_TRUE(gatherer.all_gather());
+    {
+      const auto taken = TakenMultiprocessors::make(Milliseconds(20'000));
+      ASSERT_TRUE(taken) << taken.error().describe();
+      ASSERT_TRUE(gatherer.all_gather());
+      EXPECT_TRUE(taken->held());
+      const auto passed = taken->lets_a_kernel_through(Milliseconds(200));
+      ASSERT_TRUE(passed) << passed.error().describe();
+      EXPECT_FALSE(*passed) << "a multiprocessor was free";
+    }
+    gatherer.transport->liveness().leave();
   });
 }
 
