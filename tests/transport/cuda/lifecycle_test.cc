@@ -225,7 +225,7 @@ TEST_P(DeviceLifecycle, threads_of_one_process_can_be_ranks) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, DeviceLifecycle, ::testing::ValuesIn(gpu_worlds()));
+INSTANTIATE_TEST_SUITE_P(Cuda, DeviceLifecycle, ::testing::ValuesIn(gpu_worlds_up_to(2)));
 
 }  // namespace
 }  // namespace headrace::testing

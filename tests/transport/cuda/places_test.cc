@@ -192,7 +192,7 @@ TEST_P(DevicePlaces, a_block_of_more_than_4_GiB_arrives_to_its_last_byte) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Cuda, DevicePlaces, ::testing::ValuesIn(gpu_worlds()));
+INSTANTIATE_TEST_SUITE_P(Cuda, DevicePlaces, ::testing::ValuesIn(gpu_worlds_up_to(2)));
 
 }  // namespace
 }  // namespace headrace::testing
