@@ -20,6 +20,7 @@ struct ThreadStream::State {
   Status status;  ///< the first failure
   bool stopping = false;
   int owner_pid = ::getpid();
+  std::shared_ptr<State> self;  ///< in a forked child: it never goes
   OnFailure on_failure;
   std::thread thread;
 
@@ -100,7 +101,7 @@ ThreadStream::~ThreadStream() {
   if (state_->owner_pid != ::getpid()) {
     // A forked child has the object but not the thread, which may hold the mutex for ever.
     state_->thread.detach();
-    static_cast<void>(new std::shared_ptr(state_));
+    state_->self = state_;
     return;
   }
   {

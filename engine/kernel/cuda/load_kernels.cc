@@ -114,7 +114,7 @@ Status load_kernels(Milliseconds limit) {
   HEADRACE_TRY_ASSIGN(const auto stream, CudaStream::make(StreamPriority::high, {}));
   const Status launched = run_all(stream->handle().get(), cells);
   HEADRACE_TRY_ASSIGN(Event done, stream->record());
-  const Status passed = done.wait(Deadline(limit));
+  Status passed = done.wait(Deadline(limit));
   HEADRACE_TRY(launched);
   return passed;
 }

@@ -38,6 +38,12 @@ struct RankMemory {
   std::shared_ptr<DeviceMemory> data;
 };
 
+/// What streams touch, and all streams that did: by rank, empty where out of reach.
+struct Held {
+  std::vector<RankMemory> memories;
+  std::vector<std::shared_ptr<CUstream_st>> streams;
+};
+
 /// What a rank brings to wiring.
 struct Prepared {
   SharedMemory control;
@@ -70,8 +76,8 @@ class CudaTransport final : public Transport {
                 std::vector<RankMemory> memories, std::unique_ptr<Liveness> liveness,
                 const CudaDriver* driver, const CudaKernels& kernels, int device)
       : options_(options),
-        memories_(std::move(memories)),
-        mine_(&memories_[static_cast<std::size_t>(config.identity.rank)]),
+        held_(new Held{.memories = std::move(memories), .streams = {}}),
+        mine_(&held_->memories[static_cast<std::size_t>(config.identity.rank)]),
         liveness_(std::move(liveness)),
         waiter_(liveness_.get(), wait_config(config), config.interrupted),
         monitor_(liveness_.get(), wait_config(config)),
@@ -103,7 +109,7 @@ class CudaTransport final : public Transport {
   std::shared_ptr<const void> memory_owner() const override { return mine_->data; }
   Channel& channel(int peer) override { return *channels_[static_cast<std::size_t>(peer)]; }
   Result<std::unique_ptr<Stream>> make_stream() override {
-    if (std::cmp_equal(streams_.size(), options_.streams)) {
+    if (std::cmp_equal(held_->streams.size(), options_.streams)) {
       return operation_error(fmt::format(
           "this rank has made all of its {} streams (CudaOptions::streams)", options_.streams));
     }
@@ -117,7 +123,7 @@ class CudaTransport final : public Transport {
                  : liveness->check_pages();
     };
     HEADRACE_TRY_ASSIGN(auto stream, CudaStream::make(options_.priority, check));
-    streams_.push_back(stream->handle());
+    held_->streams.push_back(stream->handle());
     return std::unique_ptr<Stream>(std::move(stream));
   }
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) override {
@@ -145,7 +151,7 @@ class CudaTransport final : public Transport {
     if (reach == Reach::none) {
       return std::make_unique<NoChannel>(config.identity.rank, peer);
     }
-    const RankMemory& theirs = memories_[static_cast<std::size_t>(peer)];
+    const RankMemory& theirs = held_->memories[static_cast<std::size_t>(peer)];
     auto channel = std::make_unique<CudaChannel>(
         &endpoint_,
         MappedChannel(config.identity.rank, peer, endpoint_.control, theirs.control->host(),
@@ -159,15 +165,14 @@ class CudaTransport final : public Transport {
 
   CudaOptions options_;
   // In the order in which they may go last: threads look at the memories.
-  std::vector<RankMemory> memories_;  ///< by rank; empty where out of reach
+  std::unique_ptr<Held> held_;
   RankMemory* mine_;
   std::shared_ptr<Liveness> liveness_;
   Waiter waiter_;
   StreamMonitor monitor_;
   CudaKernels kernels_;
   CudaEndpoint endpoint_;
-  std::vector<std::unique_ptr<Channel>> channels_;     ///< by rank
-  std::vector<std::shared_ptr<CUstream_st>> streams_;  ///< all made
+  std::vector<std::unique_ptr<Channel>> channels_;  ///< by rank
   int owner_pid_ = ::getpid();
 };
 
@@ -176,12 +181,11 @@ CudaTransport::~CudaTransport() {
   bool passed = false;
   if (owner_pid_ == ::getpid()) {
     monitor_.abandon();
-    passed = all_passed(streams_, Deadline(options_.drain));
+    passed = all_passed(held_->streams, Deadline(options_.drain));
   }
   if (!passed) {
     // The streams do not end, or a forked child has none of the device's state.
-    static_cast<void>(new std::vector<RankMemory>(std::move(memories_)));
-    static_cast<void>(new auto(std::move(streams_)));
+    (void)held_.release();  // NOLINT: left to the end of the process
   }
 }
 
