@@ -157,7 +157,8 @@ TEST_P(DeviceLifecycle, a_forked_child_that_drops_it_ends_and_disturbs_nobody) {
 TEST_P(DeviceLifecycle, as_many_streams_wait_as_there_are_queues_for) {
   const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   CudaOptions options;
-  options.streams = std::min(16, (queues == nullptr ? 8 : std::atoi(queues)) - 1);
+  options.streams = std::min(
+      16, (queues == nullptr ? 8 : static_cast<int>(std::strtol(queues, nullptr, 10))) - 1);
   run_ranks(device_world(GetParam(), options), [&](const Rank& self) {
     const auto transport = self.transport().value();
     const int peer = (self.rank + 1) % self.world_size;
