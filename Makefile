@@ -41,8 +41,8 @@ format: setup-dev
 # GCC 12's thread sanitizer cannot start where the kernel randomises addresses over more than 28 bits.
 tsan: fixed_addresses := $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-# Most sanitizer tests wait for deadlines, and none measures time: they run side by side.
-asan tsan: parallel := -j $(JOBS)
+# Most tests wait for deadlines, and who measures time says that nothing may run beside it.
+release asan tsan: parallel := -j $(JOBS)
 
 # The release preset also compiles every header alone.
 release asan tsan: setup-dev

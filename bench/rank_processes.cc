@@ -22,6 +22,7 @@ namespace {
 // First byte of what a rank writes: what follows.
 constexpr char k_result = 'R';
 constexpr char k_error = 'E';
+constexpr char k_error_of_a_peer = 'P';
 
 struct Child {
   pid_t pid = -1;
@@ -33,6 +34,7 @@ struct Child {
   bool succeeded() const {
     return WIFEXITED(end) && WEXITSTATUS(end) == 0 && text.starts_with(k_result);
   }
+  bool failed_over_a_peer() const { return text.starts_with(k_error_of_a_peer); }
 };
 
 void pin_to_core(int rank) {
@@ -74,14 +76,21 @@ bool write_all(int fd, const std::string& text) {
     pin_to_core(rank);
   }
   const Result<std::string> result = body(rank);
-  const std::string text = result ? k_result + result.value() : k_error + result.error().describe();
+  std::string text;
+  if (result) {
+    text = k_result + result.value();
+  } else {
+    const int culprit = result.error().rank;
+    const bool own = culprit < 0 || culprit == rank;
+    text = (own ? k_error : k_error_of_a_peer) + result.error().describe();
+  }
   const bool written = write_all(output, text);
   std::fflush(nullptr);
   ::_exit(result && written ? 0 : 1);
 }
 
 std::string failure(int rank, const Child& child) {
-  if (child.text.starts_with(k_error)) {
+  if (child.text.starts_with(k_error) || child.failed_over_a_peer()) {
     return fmt::format("rank {} failed: {}", rank, child.text.substr(1));
   }
   if (WIFSIGNALED(child.end)) {
@@ -184,6 +193,7 @@ Result<std::vector<std::string>> run_rank_processes(
   }
   Deadline deadline(limits.all);
   std::optional<std::string> first_failure;
+  bool over_a_peer = false;  // whose end may be seen after that of the rank that met it
   while (children.first_running() >= 0) {
     const std::vector<int> ended = children.take_in(deadline);
     if (ended.empty() && deadline.passed()) {
@@ -192,10 +202,15 @@ Result<std::vector<std::string>> run_rank_processes(
                                              children.first_running(), limits.all.count() / 1000)));
     }
     for (const int rank : ended) {
-      if (!first_failure && !children[rank].succeeded()) {
-        first_failure = failure(rank, children[rank]);
+      if (children[rank].succeeded() ||
+          (first_failure && (!over_a_peer || children[rank].failed_over_a_peer()))) {
+        continue;
+      }
+      if (!first_failure) {
         deadline = Deadline(limits.after_failure);
       }
+      first_failure = failure(rank, children[rank]);
+      over_a_peer = children[rank].failed_over_a_peer();
     }
   }
   if (first_failure) {

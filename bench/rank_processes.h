@@ -22,7 +22,8 @@ struct ProcessLimits {
 };
 
 /// Runs `body(rank)` in a forked process a rank and returns what each gave, by rank. Error of the
-/// rank that failed first, or naming one that was not done in time; every rank has ended then.
+/// rank that failed first, of those that failed over a peer only where no other did, or naming one
+/// that was not done in time; every rank has ended then.
 /// Ranks die with the process that forked them.
 Result<std::vector<std::string>> run_rank_processes(
     int ranks, Placement placement, ProcessLimits limits,

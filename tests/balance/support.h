@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ctime>
 #include <numeric>
+#include <random>
 #include <vector>
 
 #include "balance/balance_plan.h"
@@ -74,20 +75,40 @@ inline std::int64_t largest_microbatch(const BalancePlan& plan) {
   return most;
 }
 
-/// Sanitizers and unoptimised builds run many times slower; limits on time allow for it.
-inline double slowdown_allowed() {
-#ifdef NDEBUG
-  return headrace::testing::k_sanitized ? 40.0 : 1.0;
-#else
-  return 40.0;
-#endif
-}
-
 /// Processor time of this thread in seconds: other programs on the machine do not count.
 inline double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+/// Of sorting a fixed list of numbers, the best of a few times.
+inline double sorting_seconds() {
+  std::mt19937 random(1);
+  std::vector<double> numbers(100'000);
+  std::generate(numbers.begin(), numbers.end(), random);
+  double best = 1e9;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    std::vector<double> sorted = numbers;
+    const double begin = thread_seconds();
+    std::sort(sorted.begin(), sorted.end());
+    best = std::min(best, thread_seconds() - begin);
+  }
+  return best;
+}
+
+/// Sanitizers and unoptimised builds run many times slower.
+#ifdef NDEBUG
+inline constexpr bool k_slow_build = headrace::testing::k_sanitized;
+#else
+inline constexpr bool k_slow_build = true;
+#endif
+
+/// What a limit on processor time may be multiplied by: a slow machine plans as much slower as it
+/// sorts.
+inline double slowdown_allowed() {
+  constexpr double k_usual_seconds = 7e-3;
+  return k_slow_build ? 40.0 : std::max(1.0, sorting_seconds() / k_usual_seconds);
 }
 
 }  // namespace headrace::balance_test

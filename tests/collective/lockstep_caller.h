@@ -3,7 +3,6 @@
 // One rank that makes lockstep calls and knows what must come of them, and what tests have it do.
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
@@ -84,8 +83,7 @@ class Caller {
     if (transport_->capability().device_memory) {
       lanes.streams = std::clamp(lanes.streams, std::size_t{1}, k_device_streams);
     }
-    lockstep_ =
-        Lockstep::make(&plan_, transport_.get(), rank_, Milliseconds(20'000), lanes).value();
+    lockstep_ = Lockstep::make(&plan_, transport_.get(), rank_, config.bootstrap, lanes).value();
   }
 
   int rank() const { return rank_; }
@@ -314,15 +312,6 @@ inline void reduce_infinities(Caller& caller) {
     EXPECT_TRUE(std::isnan(rows[2]));
     EXPECT_EQ(rows[3], static_cast<float>(caller.world_size()));
   }
-}
-
-/// Zeroed words that forked ranks share with their parent.
-inline std::shared_ptr<std::uint64_t> shared_words(std::size_t count) {
-  const std::size_t bytes = count * sizeof(std::uint64_t);
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  EXPECT_NE(memory, MAP_FAILED);
-  return {static_cast<std::uint64_t*>(memory),
-          [bytes](std::uint64_t* words) { ::munmap(words, bytes); }};
 }
 
 }  // namespace headrace::testing

@@ -13,6 +13,7 @@
 #include "base/digest.h"
 #include "collective/lockstep_caller.h"
 #include "support/peer_group.h"
+#include "support/shared_words.h"
 
 namespace headrace::testing {
 

@@ -190,7 +190,7 @@ refusals: list[tuple[Callable[[], nn.Module], int, list[str]]] = [
 def refuse(rank: int, world: int, make: Callable[[], nn.Module]) -> str:
     stock = FSDPParamGroup.unshard
     with pytest.raises(OperationError) as error:
-        headrace.attach(make(), bootstrap_seconds=20)
+        headrace.attach(make(), bootstrap_seconds=60)
     assert FSDPParamGroup.unshard is stock
     model = shard(decoder())
     engine = headrace.attach(model)  # the ranks still meet
@@ -243,7 +243,7 @@ def arguments(rank: int, world: int) -> None:
     with pytest.raises(OperationError, match=rf"group holds ranks \[{rank}\] and .* \[0, 1\]"):
         headrace.attach(model, group=alone)
     engine = headrace.attach(
-        model, group=dist.group.WORLD, silence_seconds=5, no_progress_seconds=60, trace_events=10
+        model, group=dist.group.WORLD, silence_seconds=50, no_progress_seconds=60, trace_events=10
     )
     with pytest.raises(OperationError, match="attached already"):
         headrace.attach(model)
@@ -280,7 +280,7 @@ def test_missing_process_group_and_missing_peer() -> None:
 def different_models(rank: int, world: int) -> str:
     model = shard(decoder(width=7 if rank == 0 else 8))
     with pytest.raises(headrace.errors.HeadraceError) as error:
-        headrace.attach(model, bootstrap_seconds=20)
+        headrace.attach(model, bootstrap_seconds=60)
     return str(error.value)
 
 

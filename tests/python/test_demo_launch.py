@@ -60,8 +60,8 @@ def demo_that_trains(out: Path) -> Iterator[subprocess.Popen]:
 
 def test_a_rank_that_dies_ends_the_demo_with_its_arms_name(tmp_path: Path) -> None:
     with demo_that_trains(tmp_path) as demo:
-        ranks = processes_of("lockstep.metrics.jsonl", "sft.py")
-        launcher = processes_of("lockstep.metrics.jsonl", "torch.distributed.run")
+        ranks = processes_of(str(tmp_path), "lockstep.metrics.jsonl", "sft.py")
+        launcher = processes_of(str(tmp_path), "lockstep.metrics.jsonl", "torch.distributed.run")
         assert len(launcher) == 1
         rank = next(pid for pid in ranks if pid not in launcher)
         os.kill(rank, signal.SIGKILL)

@@ -39,7 +39,7 @@ class Machine:
         self.tool("nvidia-cuda-mps-control", DAEMON)
         for program in PROGRAMS:
             self.program(program, ONE_TEST_PASSES)
-        self.environment = {"PATH": f"{root}/bin:/usr/bin:/bin", "MPS_SECONDS": "1"}
+        self.environment = {"PATH": f"{root}/bin:/usr/bin:/bin", "MPS_SECONDS": "20"}
 
     def tool(self, name: str, script: str) -> None:
         self._write(self.root / "bin" / name, script)
@@ -70,13 +70,19 @@ class Machine:
         return file.read_text().splitlines() if file.exists() else []
 
     def is_left(self, pids: list[str]) -> bool:
-        return any(is_running(int(pid)) for pid in pids)
+        """A killed process takes its time to end."""
+        limit = time.monotonic() + 10
+        while left := any(is_running(int(pid)) for pid in pids):
+            if time.monotonic() > limit:
+                break
+            time.sleep(0.05)
+        return left
 
 
 def is_running(pid: int) -> bool:
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -191,7 +197,7 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(machine: Machine
     status, output = machine.run("test", "transport", GPU_SECONDS="1")
     assert status == 1
     assert "FAILED: 1 ranks were not done in 1 s" in phase(output, "transport")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
     assert not machine.is_left(machine.lines("pids") + machine.lines("daemons"))
     assert machine.lines("mps")[-1] == "quit"
 
@@ -205,9 +211,9 @@ def test_an_interrupted_run_leaves_nothing_behind(machine: Machine, by: signal.S
         time.sleep(0.05)
     began = time.monotonic()
     os.kill(process.pid, by)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 128 + by
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 50
     assert not machine.is_left(machine.lines("pids") + machine.lines("daemons"))
     assert machine.lines("mps")[-1] == "quit"
 
@@ -216,9 +222,9 @@ def test_an_mps_daemon_that_does_not_heed_quit_is_ended_by_its_number(machine: M
     machine.tool(
         "nvidia-cuda-mps-control", DAEMON.replace("= quit", "= never").replace("kill", "true")
     )
-    status, output = machine.run("test", "transport")
+    status, output = machine.run("test", "transport", MPS_SECONDS="2")
     assert status == 0, output
-    assert "MPS did not end in 1 s: SIGTERM" in "\n".join(machine.lines("out/gpu/transport.log"))
+    assert "MPS did not end in 2 s: SIGTERM" in "\n".join(machine.lines("out/gpu/transport.log"))
     assert not machine.is_left(machine.lines("daemons"))
 
 

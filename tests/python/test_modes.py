@@ -104,7 +104,7 @@ def test_auto_follows_the_plan(pools: RankPools) -> None:
 
 
 def modes_differ(rank: int, world: int) -> str:
-    engine = headrace.attach(make("fp32"), mode="auto", no_progress_seconds=20)
+    engine = headrace.attach(make("fp32"), mode="auto", no_progress_seconds=60)
     try:
         with engine.minibatch(mode="lockstep" if rank else "on-demand"):
             pass
@@ -122,7 +122,7 @@ def test_ranks_that_choose_different_modes_are_told(pools: RankPools) -> None:
 
 def calls_differ(rank: int, world: int) -> str:
     model = make("fp32")
-    engine = headrace.attach(model, mode="lockstep", no_progress_seconds=20)
+    engine = headrace.attach(model, mode="lockstep", no_progress_seconds=60)
     try:
         model.blocks[rank].unshard()
     except headrace.errors.HeadraceError as error:

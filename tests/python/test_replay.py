@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.faults import is_gone
 
 PROGRAM = Path(sys.executable).with_name("headrace")
 SMALL = ["--ranks", "3", "--samples-per-rank", "2", "--steps", "2", "--model-mib", "1"]
@@ -110,7 +111,7 @@ def long_replay() -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
 
 def wait_until_gone(pids: list[int]) -> None:
     deadline = time.monotonic() + 20
-    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+    while not all(is_gone(pid) for pid in pids):
         assert time.monotonic() < deadline, "a rank is still there"
         time.sleep(0.05)
 

@@ -1,6 +1,7 @@
 """The trace file: what viewers need of each event, every rank, waiting inside its operation."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ def timeline(rank: int, world: int) -> list[dict[str, Any]]:
     model = shard(decoder())
     engine = headrace.attach(model)
     with engine.minibatch(tokens=tokens_of(data)):
+        time.sleep(0.2 if rank == 0 else 0)
         for ids in data if rank == 0 else []:
             engine.backward(loss_sum(model, ids))
     with engine.evaluation(), torch.no_grad():
@@ -41,7 +43,8 @@ def test_the_engines_own_events_of_every_rank(pools: RankPools, tmp_path: Path) 
     for rank in (1, 2):
         (settle,) = (e for e in others if (e["pid"], e["name"]) == (rank, "settle"))
         mine = [e for e in waiting if e["pid"] == rank and e["ts"] == settle["ts"]]
-        assert [e["dur"] for e in mine] == [settle["args"]["waited_us"]]
+        waited = settle["args"].get("waited_us")  # a late rank finds the others done
+        assert [e["dur"] for e in mine] == ([waited] if waited else [])
     origin = min(event["begin_ns"] for events in timelines.values() for event in events)
     for rank, events in timelines.items():
         for event in events:

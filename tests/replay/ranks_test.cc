@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <thread>
 
 #include "base/clock.h"
+#include "bench/rank_processes.h"
 #include "replay/decoder.h"
 
 namespace headrace::replay {
@@ -125,6 +127,19 @@ TEST(Replay, a_rank_that_is_killed_ends_the_run_and_is_named) {
   ASSERT_FALSE(times);
   EXPECT_THAT(times.error().message, HasSubstr("rank 1 was ended by signal 9"));
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1);
+}
+
+TEST(Replay, a_rank_that_fails_over_its_peer_and_ends_first_does_not_hide_it) {
+  const auto ended =
+      bench::run_rank_processes(2, bench::Placement::free, {}, [](int rank) -> Result<std::string> {
+        if (rank == 0) {
+          return peer_error(1, "rank 1 is out of tea");
+        }
+        std::this_thread::sleep_for(Milliseconds(300));  // for the other to be first
+        return operation_error("out of tea");
+      });
+  ASSERT_FALSE(ended);
+  EXPECT_THAT(ended.error().message, HasSubstr("rank 1 failed: out of tea"));
 }
 
 TEST(Replay, a_rank_that_hangs_ends_the_run_at_its_limit) {

@@ -14,7 +14,7 @@
 namespace headrace {
 namespace {
 
-const Milliseconds k_limit(10'000);
+const Milliseconds k_limit(60'000);
 
 TEST(ThreadStreamTest, operations_run_in_order_on_another_thread) {
   ThreadStream stream;

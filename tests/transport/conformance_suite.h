@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "support/peer_group.h"
+#include "support/rendezvous.h"
 #include "transport/meet.h"
 
 namespace headrace::testing {
@@ -278,10 +279,11 @@ TEST_P(Conformance, a_failure_reaches_every_rank_with_its_reason) {
   if (GetParam().world_size == 1) {
     return;
   }
-  run(GetParam(), [](const Seat& seat) {
+  const Rendezvous all(GetParam().world_size);
+  run(GetParam(), [&all](const Seat& seat) {
     if (seat.rank() == 1) {
       seat.transport.liveness().fail(session_error("out of memory in layer 3"));
-      std::this_thread::sleep_for(Milliseconds(100));
+      all.come(1);
       return;
     }
     const Status status =
@@ -291,22 +293,27 @@ TEST_P(Conformance, a_failure_reaches_every_rank_with_its_reason) {
     EXPECT_NE(status.error().message.find("out of memory in layer 3"), std::string::npos);
     // And every operation after it says the same.
     EXPECT_FALSE(seat.channel(0).signal(seat.stream, signal_from(seat.rank()), 9));
+    all.come(1);
   });
 }
 
 TEST_P(Conformance, a_wait_without_progress_ends_at_its_limit) {
   PeerGroup limited = GetParam();
   limited.wait.no_progress = Milliseconds(100);
-  run(limited, [](const Seat& seat) {
-    const std::int64_t begin = now_ns();
+  const Rendezvous all(limited.world_size);
+  run(limited, [&all](const Seat& seat) {
     const int peer = (seat.rank() + 1) % seat.world_size();
+    // In a circle from the start: a rank that comes late to its wait would be named for all others.
+    seat.transport.liveness().show_wait(peer);
+    all.come(1);
+    const std::int64_t begin = now_ns();
     const Status status =
         seat.done(seat.channel(peer).wait(seat.stream, signal_from(peer), 1, "greeting"));
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().rank, peer);
     EXPECT_GE(now_ns() - begin, 100'000'000);
     EXPECT_NE(status.error().message.find("greeting"), std::string::npos);
-    std::this_thread::sleep_for(Milliseconds(200));  // nobody leaves while another still waits
+    all.come(2);  // nobody leaves while another still waits
   });
 }
 
@@ -387,12 +394,13 @@ TEST_P(RailConformance, offers_nothing_else_and_nothing_off_the_rail) {
 }
 
 TEST_P(RailConformance, a_failure_reaches_ranks_that_share_nothing_with_the_culprit) {
-  run(1 << 16, [](const Seat& seat) {
+  const Rendezvous all(GetParam().world_size);
+  run(1 << 16, [&all](const Seat& seat) {
     if (seat.rank() == 3) {
       seat.transport.liveness().fail(session_error("the disk is full"));
     }
     // Rank 0 has no channel to rank 3. Ranks 1 and 2 are busy elsewhere: their threads must tell.
-    const Deadline deadline(Milliseconds(5000));
+    const Deadline deadline(k_grace);
     while (seat.transport.liveness().check() && !deadline.passed()) {
       std::this_thread::sleep_for(Milliseconds(5));
     }
@@ -402,7 +410,7 @@ TEST_P(RailConformance, a_failure_reaches_ranks_that_share_nothing_with_the_culp
     if (seat.rank() != 3) {
       EXPECT_EQ(status.error().rank, 3);
     }
-    std::this_thread::sleep_for(Milliseconds(200));  // others still have to hear of it from here
+    all.come(1);  // others still have to hear of it from here
   });
 }
 

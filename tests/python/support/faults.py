@@ -16,7 +16,7 @@ from torch.utils.data._utils import worker
 
 from support.ranks import Outcome, Ranks
 
-limit_seconds = 30.0
+limit_seconds = 50.0  # two of them are less than a test's own limit
 seconds_to_raise = 5.0
 
 
@@ -104,12 +104,13 @@ def assert_nothing_remains(ranks: Ranks, folder: Path) -> None:
 
 
 def assert_named(
-    outcome: Outcome, rank: int, since: float, words: str, earliest: float = 0.0
+    outcome: Outcome, rank: int, since: float, words: str, silence: float = 0.0
 ) -> None:
-    """That the survivor names the rank within a few seconds and was left with nothing."""
+    """That the survivor names the rank within a few seconds, after the silence of a stopped one,
+    and was left with nothing. On a busy machine its last heartbeat is older than the stop."""
     seen = outcome.value
     assert seen is not None, outcome.traceback or outcome.message
     assert (seen.kind, seen.rank) == ("PeerError", rank), seen.text
     assert words in seen.text
-    assert earliest <= seen.at - since <= earliest + seconds_to_raise
+    assert silence / 2 <= seen.at - since <= silence + seconds_to_raise
     assert seen.kept == []

@@ -21,6 +21,7 @@ from typing import Any
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["headrace._attach", "torch._dynamo", "torch.optim"])
 
+_limit_seconds = 100.0  # less than a test's own
 _grace_seconds = 5.0  # for the others, after one rank of run() has failed
 
 
@@ -84,7 +85,9 @@ class Ranks:
     def signal(self, rank: int, number: int = signal.SIGKILL) -> None:
         os.kill(self.processes[rank].pid, number)
 
-    def outcomes(self, limit: float = 60.0, ranks: list[int] | None = None) -> list[Outcome]:
+    def outcomes(
+        self, limit: float = _limit_seconds, ranks: list[int] | None = None
+    ) -> list[Outcome]:
         """Waits until each rank (or those named) has returned, raised or died. Kills all after
         `limit` seconds and raises RanksFailed naming those not done."""
         wanted = list(range(self.world_size)) if ranks is None else ranks
@@ -100,7 +103,9 @@ class Ranks:
                     self._take(rank)
         return [self._outcomes[rank] for rank in wanted]
 
-    def run(self, function: Callable[..., Any], *args: Any, limit: float = 60.0) -> list[Any]:
+    def run(
+        self, function: Callable[..., Any], *args: Any, limit: float = _limit_seconds
+    ) -> list[Any]:
         """What the function returned on each rank; RanksFailed with the tracebacks otherwise."""
         self.start(function, *args)
         deadline = time.monotonic() + limit
@@ -165,7 +170,11 @@ class RankPools:
         self._sets: dict[int, Ranks] = {}
 
     def run(
-        self, world_size: int, function: Callable[..., Any], *args: Any, limit: float = 60.0
+        self,
+        world_size: int,
+        function: Callable[..., Any],
+        *args: Any,
+        limit: float = _limit_seconds,
     ) -> list[Any]:
         ranks = self._sets.get(world_size)
         if ranks is None or not ranks.alive:
