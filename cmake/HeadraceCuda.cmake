@@ -22,5 +22,9 @@ if(HEADRACE_CUDA)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)  # the program also starts where there is no CUDA
   find_package(CUDAToolkit REQUIRED)
+  if(CUDAToolkit_VERSION VERSION_LESS 12.8)  # the first whose runtime has all the errors that end a context
+    message(FATAL_ERROR "Headrace needs the CUDA toolkit 12.8 or newer, not ${CUDAToolkit_VERSION}: put a newer "
+                        "nvcc on the PATH, or build without CUDA by -DHEADRACE_CUDA=OFF")
+  endif()
   add_custom_target(gpu)  # every program that needs a GPU to run
 endif()

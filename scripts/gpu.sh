@@ -19,6 +19,7 @@ cd "$(dirname "$0")/.."
 # process killed at work can take MPS and its other clients along, so tests of that run without, and last.
 faults='*Killed*:*Stopped*:*Stalled*'
 test_phases=(
+  'runtime      | plain     | 1       | 30 | runtime_gpu_test'
   'kernel       | plain     | 1       | 90 | kernel_gpu_test'
   "transport    | mps       | 1 2 4 8 | 120 | transport_gpu_test --gtest_filter=-$faults:*Activity*"
   "collective   | mps       | 1 2 4 8 | 150 | collective_gpu_test --gtest_filter=-$faults:*Activity*"

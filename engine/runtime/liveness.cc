@@ -21,6 +21,18 @@ struct Watched {
   bool over = false;  ///< left, failed or dead: not looked at again
 };
 
+void show_failure(int rank, LivenessPage* page, const Error& error) {
+  std::string reason = error.message;
+  if (error.rank < 0) {
+    reason = fmt::format("rank {} failed: {}", rank, reason);
+  }
+  const std::size_t length = std::min(reason.size(), LivenessPage::k_reason_bytes - 1);
+  std::memcpy(page->reason, reason.data(), length);
+  page->reason[length] = '\0';
+  page->culprit.store(error.rank < 0 ? rank : error.rank, std::memory_order_relaxed);
+  page->state.store(LivenessPage::failed, std::memory_order_release);
+}
+
 }  // namespace
 
 struct Liveness::State {
@@ -57,18 +69,9 @@ void Liveness::State::record(const Error& error) {
 
 void Liveness::State::tell() {
   const std::lock_guard lock(mutex);
-  if (!failure || page->state.load(std::memory_order_relaxed) != LivenessPage::running) {
-    return;
+  if (failure && page->state.load(std::memory_order_relaxed) == LivenessPage::running) {
+    show_failure(rank, page, *failure);
   }
-  std::string reason = failure->message;
-  if (failure->rank < 0) {
-    reason = fmt::format("rank {} failed: {}", rank, reason);
-  }
-  const std::size_t length = std::min(reason.size(), LivenessPage::k_reason_bytes - 1);
-  std::memcpy(page->reason, reason.data(), length);
-  page->reason[length] = '\0';
-  page->culprit.store(failure->rank < 0 ? rank : failure->rank, std::memory_order_relaxed);
-  page->state.store(LivenessPage::failed, std::memory_order_release);
 }
 
 bool Liveness::State::ended(const Watched& watched) const {
@@ -186,6 +189,10 @@ Result<std::unique_ptr<Liveness>> Liveness::start(int rank, LivenessPage* page,
   State* shared = state.get();
   state->thread = std::thread([shared] { shared->run(); });
   return std::unique_ptr<Liveness>(new Liveness(std::move(state)));
+}
+
+void Liveness::refuse(int rank, LivenessPage* page, const Error& error) {
+  show_failure(rank, page, error);
 }
 
 Liveness::~Liveness() {

@@ -53,6 +53,9 @@ class Liveness {
   static Result<std::unique_ptr<Liveness>> start(int rank, LivenessPage* page,
                                                  std::vector<LivenessPeer> peers,
                                                  LivenessConfig config);
+  /// Shows on the page of a rank that could not start why it did not: its peers, which are wired
+  /// already, learn it at their first look.
+  static void refuse(int rank, LivenessPage* page, const Error& error);
   ~Liveness();
   Liveness(const Liveness&) = delete;
   Liveness& operator=(const Liveness&) = delete;

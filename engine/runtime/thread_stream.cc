@@ -1,5 +1,7 @@
 #include "runtime/thread_stream.h"
 
+#include <unistd.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -17,6 +19,8 @@ struct ThreadStream::State {
   std::uint64_t passed = 0;
   Status status;  ///< the first failure
   bool stopping = false;
+  int owner_pid = ::getpid();
+  std::shared_ptr<State> self;  ///< in a forked child: it never goes
   OnFailure on_failure;
   std::thread thread;
 
@@ -94,6 +98,12 @@ ThreadStream::ThreadStream(OnFailure on_failure, const char* name)
 const char* ThreadStream::here() { return name_here; }
 
 ThreadStream::~ThreadStream() {
+  if (state_->owner_pid != ::getpid()) {
+    // A forked child has the object but not the thread, which may hold the mutex for ever.
+    state_->thread.detach();
+    state_->self = state_;
+    return;
+  }
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;

@@ -3,12 +3,35 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <string>
+
 namespace headrace {
 namespace {
 
 thread_local std::int64_t waited_here = 0;
 
 }  // namespace
+
+Error left_error(int peer, std::string_view what) {
+  return peer_error(
+      peer, fmt::format("rank {} left the session while this rank waited for its {}; did its "
+                        "training loop end early?",
+                        peer, what));
+}
+
+Error no_progress_error(const Liveness& liveness, int peer, std::string_view what,
+                        Milliseconds no_progress) {
+  const std::string late =
+      fmt::format("no {} from rank {} for {:.1f} s (limit no_progress_seconds)", what, peer,
+                  static_cast<double>(no_progress.count()) / 1e3);
+  const int last = liveness.last_awaited(peer);
+  if (last != peer) {
+    return peer_error(last, fmt::format("{}, since it waits for others, and they for rank {}; that "
+                                        "is alive, but does not get there",
+                                        late, last));
+  }
+  return peer_error(peer, late + "; it is alive, but does not get there");
+}
 
 std::int64_t Waiter::waited_here_ns() { return waited_here; }
 
@@ -19,28 +42,13 @@ Status Waiter::give_up(int peer, std::string_view what, Deadline deadline,
   HEADRACE_TRY(liveness_->check());
   liveness_->show_wait(peer);  // again, since the end of another thread's wait takes it back
   if (liveness_->has_left(peer) && !ready()) {
-    return peer_error(
-        peer, fmt::format("rank {} left the session while this rank waited for its {}; did its "
-                          "training loop end early?",
-                          peer, what));
+    return left_error(peer, what);
   }
   if (interrupted_ && interrupted_()) {
     return operation_error(fmt::format("interrupted while waiting for rank {}'s {}", peer, what));
   }
   if (deadline.passed()) {
-    if (const int last = liveness_->last_awaited(peer); last != peer) {
-      return peer_error(
-          last,
-          fmt::format("no {} from rank {} for {:.1f} s (limit no_progress_seconds), since "
-                      "it waits for others, and they for rank {}; that is alive, but does "
-                      "not get there",
-                      what, peer, static_cast<double>(config_.no_progress.count()) / 1e3, last));
-    }
-    return peer_error(
-        peer,
-        fmt::format("no {} from rank {} for {:.1f} s (limit no_progress_seconds); it is alive, but "
-                    "does not get there",
-                    what, peer, static_cast<double>(config_.no_progress.count()) / 1e3));
+    return no_progress_error(*liveness_, peer, what, config_.no_progress);
   }
   return {};
 }

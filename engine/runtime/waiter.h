@@ -17,6 +17,12 @@ struct WaitConfig {
   Milliseconds no_progress{1'800'000};  ///< longest single wait
 };
 
+/// What a wait for `peer` ends with when that has left, and when `no_progress` has passed: the
+/// error names the rank that all wait for in the end, by Liveness::last_awaited.
+Error left_error(int peer, std::string_view what);
+Error no_progress_error(const Liveness& liveness, int peer, std::string_view what,
+                        Milliseconds no_progress);
+
 /// The one place where a rank waits for another; several threads may. Every wait ends: with the
 /// value, or with an error that names the peer and what was waited for, when any rank fails, when
 /// this peer has left, when the caller is interrupted, or after `no_progress`.

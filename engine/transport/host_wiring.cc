@@ -179,6 +179,7 @@ Result<HostLink> greet(Fd socket, int rank, int expected, std::span<const Advert
   *came = hello.rank;
   HostLink link;
   link.device.opaque = hello.device;
+  link.memory = std::move(received.second[0]);
   if (received.second.size() > 1) {
     link.device.fd = std::move(received.second[1]);
   }
@@ -189,7 +190,6 @@ Result<HostLink> greet(Fd socket, int rank, int expected, std::span<const Advert
     return link;
   }
   HEADRACE_TRY(acknowledge(socket, deadline));
-  link.memory = std::move(received.second[0]);
   link.death = death_of(peer, std::move(socket));
   return link;
 }

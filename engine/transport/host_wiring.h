@@ -32,7 +32,7 @@ struct HostOffer {
 
 /// What wiring brings from one peer.
 struct HostLink {
-  Fd memory;                     ///< to map; invalid for a thread of this process
+  Fd memory;                     ///< to map
   std::shared_ptr<Arena> arena;  ///< for a thread of this process: its memory, at the same address
   DeviceHandle device;
   Fd death;  ///< readable when the peer's process has ended

@@ -1,10 +1,15 @@
 #include "runtime/thread_stream.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
 #include <vector>
+
+#include "support/sanitizers.h"
 
 namespace headrace {
 namespace {
@@ -84,6 +89,33 @@ TEST(ThreadStreamTest, a_failure_ends_this_stream_and_those_that_wait_for_it) {
   EXPECT_EQ(status.error().rank, 3);
   EXPECT_FALSE(ran);
   EXPECT_EQ(told, 3);
+}
+
+TEST(ThreadStreamTest, a_forked_child_that_drops_it_ends) {
+  if (testing::k_thread_sanitized) {
+    GTEST_SKIP() << "the thread sanitizer cannot follow forked processes";
+  }
+  auto stream = std::make_unique<ThreadStream>();
+  ASSERT_TRUE(stream->enqueue([]() -> Status { return {}; }));
+  auto event = stream->record().value();
+  ASSERT_TRUE(event.wait(Deadline(k_limit)));
+  ::usleep(10'000);  // its thread waits for more
+  const pid_t child = ::fork();
+  if (child == 0) {
+    event = Event();
+    stream.reset();
+    ::_exit(0);
+  }
+  int status = 0;
+  const Deadline deadline(k_limit);
+  while (::waitpid(child, &status, WNOHANG) == 0 && !deadline.passed()) {
+    ::usleep(1'000);
+  }
+  if (deadline.passed()) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &status, 0);
+  }
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
 TEST(ThreadStreamTest, an_event_outlives_its_stream) {

@@ -68,11 +68,7 @@ Status launch(const char* what, cudaStream_t stream, const LaunchShape& shape,
     config.attrs = &pairs;
     config.numAttrs = 1;
   }
-  const cudaError_t code = cudaLaunchKernelEx(&config, kernel, arguments...);
-  if (code != cudaSuccess) {
-    cudaGetLastError();  // nobody else's call failed
-  }
-  return cuda_status(code, what);
+  return cuda_status(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }
 
 }  // namespace headrace

@@ -1,4 +1,5 @@
 #include <array>
+#include <climits>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace {
 
 /// Rows from which the pipeline of the bulk method has something to run ahead of.
 constexpr std::size_t k_bulk_elements = 16 * 1024;
+/// Warps count tiles, of which a row has one at least, in 32 bits.
+constexpr std::size_t k_most_rows = INT_MAX;
 
 SumKind kind_of(const SumJob& job) {
   const DType first = job.sources.front().dtype;
@@ -203,6 +206,10 @@ Status launch_sum(cudaStream_t stream, const SumJob& job, SumMethod method, int 
     return operation_error("a sum of " + std::to_string(job.sources.size()) +
                            " sources; a device sums " + std::to_string(k_max_sum_sources) +
                            " at most in one call");
+  }
+  if (job.rows > k_most_rows) {
+    return operation_error("a sum of " + std::to_string(job.rows) + " rows; a device sums " +
+                           std::to_string(k_most_rows) + " at most in one call");
   }
   SumTable table = table_of(job);
   if (method == SumMethod::plain) {

@@ -302,8 +302,9 @@ Status launch_sum_bulk(cudaStream_t stream, SumTable& table, int blocks) {
 
   const Kernel kernel = kernel_of(table.kind, table.add);
   const unsigned bytes = pipeline.stages * pipeline.stage_bytes;
+  // All that there is, whatever this launch takes: another thread may be about to launch, too.
   HEADRACE_TRY(cuda_status(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                static_cast<int>(bytes)),
+                                                static_cast<int>(shared)),
                            "asking for the shared memory of the sum kernel"));
   const std::size_t tiles = std::size_t{table.rows} * table.tiles_per_row;
   return launch("launch of the bulk sum kernel", stream,

@@ -35,6 +35,7 @@ Status cuda_status(cudaError_t code, std::string_view what, std::source_location
   if (code == cudaSuccess) {
     return {};
   }
+  static_cast<void>(cudaGetLastError());  // or the caller's next check of its own takes it for its
   return Error{
       .scope = context_is_lost(code) ? Scope::session : Scope::operation,
       .message = fmt::format("{}: {} ({})", what, cudaGetErrorString(code), cudaGetErrorName(code)),

@@ -11,7 +11,7 @@ namespace headrace {
 
 /// Success, or an error that says what failed ("launch of the sum kernel") and why; `native_code`
 /// is the CUDA code. An error after which the device's context is lost ends the session, any other
-/// concerns the one operation.
+/// concerns the one operation. The runtime's last error of this thread is taken back.
 Status cuda_status(cudaError_t code, std::string_view what,
                    std::source_location where = std::source_location::current());
 

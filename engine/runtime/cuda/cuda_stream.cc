@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/cuda/cuda_error.h"
+#include "runtime/cuda/current_device.h"
 
 namespace headrace {
 namespace {
@@ -16,6 +17,32 @@ constexpr int k_eager_polls = 100;
 constexpr unsigned k_first_pause_us = 10;
 constexpr unsigned k_longest_pause_us = 200;
 
+/// Calls `done`, at once at first and then ever further apart, until it says yes or time is up.
+template <class Done>
+bool poll(Deadline deadline, const Done& done) {
+  unsigned pause = k_first_pause_us;
+  for (int poll = 0;; ++poll) {
+    if (done()) {
+      return true;
+    }
+    if (deadline.passed()) {
+      return false;
+    }
+    if (poll >= k_eager_polls) {
+      ::usleep(pause);
+      pause = std::min(2 * pause, k_longest_pause_us);
+    }
+  }
+}
+
+/// What a query answers. "Not ready" is no error, though the runtime keeps it as its last one.
+cudaError_t answer_of(cudaError_t answer) {
+  if (answer == cudaErrorNotReady) {
+    static_cast<void>(::cudaGetLastError());
+  }
+  return answer;
+}
+
 class CudaEvent final : public Event::Source {
  public:
   CudaEvent(cudaEvent_t event, CudaStream::Check check) : event_(event), check_(std::move(check)) {}
@@ -23,24 +50,18 @@ class CudaEvent final : public Event::Source {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
-  bool done() const override { return ::cudaEventQuery(event_) != cudaErrorNotReady; }
+  bool done() const override { return answer_of(::cudaEventQuery(event_)) != cudaErrorNotReady; }
 
   Status wait(Deadline deadline) override {
-    unsigned pause = k_first_pause_us;
-    for (int poll = 0;; ++poll) {
-      const cudaError_t answer = ::cudaEventQuery(event_);
-      if (answer != cudaErrorNotReady) {
-        HEADRACE_TRY(cuda_status(answer, "work of this rank's device failed"));
-        return check_ ? check_() : Status();
-      }
-      if (deadline.passed()) {
-        return session_error("a stream of the device did not come to an event in time");
-      }
-      if (poll >= k_eager_polls) {
-        ::usleep(pause);
-        pause = std::min(2 * pause, k_longest_pause_us);
-      }
+    cudaError_t answer = cudaErrorNotReady;
+    if (!poll(deadline, [&] {
+          answer = answer_of(::cudaEventQuery(event_));
+          return answer != cudaErrorNotReady;
+        })) {
+      return session_error("a stream of the device did not come to an event in time");
     }
+    HEADRACE_TRY(cuda_status(answer, "work of this rank's device failed"));
+    return check_ ? check_() : Status();
   }
 
   void* native_handle() const override { return event_; }
@@ -62,17 +83,18 @@ Result<std::unique_ptr<CudaStream>> CudaStream::make(StreamPriority priority, Ch
       ::cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                      priority == StreamPriority::high ? highest : lowest),
       "cannot make a stream"));
-  return std::unique_ptr<CudaStream>(new CudaStream(stream, true, std::move(check)));
+  const auto destroy = [](cudaStream_t made) { static_cast<void>(::cudaStreamDestroy(made)); };
+  return std::unique_ptr<CudaStream>(new CudaStream({stream, destroy}, std::move(check)));
 }
 
 std::unique_ptr<CudaStream> CudaStream::borrow(cudaStream_t stream, Check check) {
-  return std::unique_ptr<CudaStream>(new CudaStream(stream, false, std::move(check)));
+  return std::unique_ptr<CudaStream>(
+      new CudaStream({stream, [](cudaStream_t) {}}, std::move(check)));
 }
 
-CudaStream::~CudaStream() {
-  if (owned_) {
-    static_cast<void>(::cudaStreamDestroy(stream_));
-  }
+CudaStream::CudaStream(std::shared_ptr<CUstream_st> handle, Check check)
+    : handle_(std::move(handle)), check_(std::move(check)) {
+  static_cast<void>(::cudaGetDevice(&device_));
 }
 
 Status CudaStream::enqueue(const Operation&) {
@@ -80,11 +102,12 @@ Status CudaStream::enqueue(const Operation&) {
 }
 
 Result<Event> CudaStream::record() {
+  const CurrentDevice device(device_);
   cudaEvent_t event = nullptr;
   HEADRACE_TRY(cuda_status(::cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
                            "cannot make an event"));
   auto source = std::make_shared<CudaEvent>(event, check_);
-  HEADRACE_TRY(cuda_status(::cudaEventRecord(event, stream_), "cannot record an event"));
+  HEADRACE_TRY(cuda_status(::cudaEventRecord(event, handle_.get()), "cannot record an event"));
   return Event(std::move(source));
 }
 
@@ -93,7 +116,14 @@ Status CudaStream::wait(Event event, Deadline deadline) {
   if (native == nullptr) {
     return event.wait(deadline);
   }
-  return cuda_status(::cudaStreamWaitEvent(stream_, native, 0), "cannot wait for an event");
+  return cuda_status(::cudaStreamWaitEvent(handle_.get(), native, 0), "cannot wait for an event");
+}
+
+bool all_passed(std::span<const std::shared_ptr<CUstream_st>> streams, Deadline deadline) {
+  return std::all_of(streams.begin(), streams.end(), [deadline](const auto& stream) {
+    return poll(deadline,
+                [&] { return answer_of(::cudaStreamQuery(stream.get())) != cudaErrorNotReady; });
+  });
 }
 
 Result<cudaStream_t> native_stream(const Stream& stream, const char* operation) {

@@ -20,7 +20,7 @@ class StreamMonitor {
  public:
   /// `liveness` must outlive the monitor.
   StreamMonitor(Liveness* liveness, WaitConfig config);
-  /// Lets pass what still waits.
+  /// Abandons what still waits.
   ~StreamMonitor();
   StreamMonitor(const StreamMonitor&) = delete;
   StreamMonitor& operator=(const StreamMonitor&) = delete;
@@ -32,6 +32,11 @@ class StreamMonitor {
   /// come in its order. The signal lives as long as the monitor.
   void expect(const void* stream, Signal* signal, std::uint64_t at_least, int peer,
               std::string_view what);
+  /// Takes the stream's last wait back: it could not be enqueued.
+  void withdraw(const void* stream);
+  /// Nobody wants what streams still wait for. Where there is any, it ends the session, so that
+  /// peers do not take what such streams still do for results, and lets all streams pass.
+  void abandon();
 
  private:
   struct State;

@@ -9,9 +9,12 @@
 #include "base/checked_math.h"
 #include "runtime/cuda/cuda_driver.h"
 #include "runtime/cuda/cuda_error.h"
+#include "runtime/cuda/cuda_stream.h"
 
 namespace headrace {
 namespace {
+
+constexpr const char* k_zero = "cannot zero device memory";
 
 Result<CUmemAllocationProp> properties() {
   int device = 0;
@@ -169,7 +172,8 @@ Result<bool> offers_mapped() {
 }  // namespace
 
 Result<std::shared_ptr<DeviceMemory>> DeviceMemory::create(std::size_t bytes, DeviceMemoryKind kind,
-                                                           DeviceHandle* handle) {
+                                                           DeviceHandle* handle,
+                                                           Milliseconds limit) {
   if (kind == DeviceMemoryKind::automatic) {
     HEADRACE_TRY_ASSIGN(const bool mapped, offers_mapped());
     kind = mapped ? DeviceMemoryKind::mapped : DeviceMemoryKind::ipc;
@@ -177,8 +181,14 @@ Result<std::shared_ptr<DeviceMemory>> DeviceMemory::create(std::size_t bytes, De
   HEADRACE_TRY_ASSIGN(auto memory, kind == DeviceMemoryKind::mapped
                                        ? MappedMemory::create(bytes, handle)
                                        : OwnAllocation::create(bytes, handle));
-  HEADRACE_TRY(cuda_status(::cudaMemset(memory->data(), 0, bytes), "cannot zero device memory"));
-  HEADRACE_TRY(cuda_status(::cudaDeviceSynchronize(), "cannot zero device memory"));
+  // On a stream of its own: others of the device may wait for what comes only after this.
+  HEADRACE_TRY_ASSIGN(const auto stream, CudaStream::make(StreamPriority::high, {}));
+  HEADRACE_TRY(
+      cuda_status(::cudaMemsetAsync(memory->data(), 0, bytes, stream->handle().get()), k_zero));
+  HEADRACE_TRY_ASSIGN(Event zeroed, stream->record());
+  if (Status status = zeroed.wait(Deadline(limit)); !status) {
+    return session_error(fmt::format("{}: {}", k_zero, status.error().message));
+  }
   return memory;
 }
 

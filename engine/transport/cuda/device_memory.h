@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "transport/host_wiring.h"
 
@@ -23,9 +24,9 @@ class DeviceMemory {
 
   virtual std::byte* data() const = 0;
 
-  /// Zeroed. `handle` is for the peers.
+  /// Zeroed, which may take `limit`. `handle` is for the peers.
   static Result<std::shared_ptr<DeviceMemory>> create(std::size_t bytes, DeviceMemoryKind kind,
-                                                      DeviceHandle* handle);
+                                                      DeviceHandle* handle, Milliseconds limit);
   /// A peer's memory of this many bytes.
   static Result<std::shared_ptr<DeviceMemory>> open(const DeviceHandle& handle, std::size_t bytes);
 };

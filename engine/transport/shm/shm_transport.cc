@@ -14,6 +14,25 @@ namespace {
 
 constexpr Capability k_capability{.get = true, .put = true, .accumulate = true, .processes = true};
 
+/// The transport of a rank that has `mine` and what wiring brought.
+Result<std::unique_ptr<Transport>> wired(const TransportConfig& config, std::shared_ptr<Arena> mine,
+                                         std::vector<HostLink> links) {
+  std::vector<std::shared_ptr<Arena>> memories(
+      static_cast<std::size_t>(config.identity.world_size));
+  memories[static_cast<std::size_t>(config.identity.rank)] = std::move(mine);
+  std::vector<LivenessPeer> peers;
+  for (const int rank : config.within_reach()) {
+    HostLink& link = links[static_cast<std::size_t>(rank)];
+    if (link.arena == nullptr) {
+      HEADRACE_TRY_ASSIGN(Arena arena, Arena::map(link.memory, config.memory_bytes));
+      link.arena = std::make_shared<Arena>(std::move(arena));
+    }
+    memories[static_cast<std::size_t>(rank)] = std::move(link.arena);
+    peers.push_back({.rank = rank, .page = nullptr, .death = std::move(link.death)});
+  }
+  return MappedTransport::make(config, k_capability, std::move(memories), std::move(peers));
+}
+
 }  // namespace
 
 Result<Capability> probe_shm() {
@@ -27,23 +46,15 @@ Result<std::unique_ptr<Transport>> make_shm_transport(const TransportConfig& con
                                                       const Exchange& exchange) {
   auto mine =
       SharedMemory::create(fmt::format("headrace-{}", config.identity.rank), config.memory_bytes);
-  HEADRACE_TRY_ASSIGN(
-      auto links, join_host(config, exchange,
-                            mine ? Result<HostOffer>(HostOffer{.memory = &*mine}) : mine.error()));
-  std::vector<std::shared_ptr<Arena>> memories(
-      static_cast<std::size_t>(config.identity.world_size));
-  memories[static_cast<std::size_t>(config.identity.rank)] = mine->arena;
-  std::vector<LivenessPeer> peers;
-  for (const int rank : config.within_reach()) {
-    HostLink& link = links[static_cast<std::size_t>(rank)];
-    if (link.arena == nullptr) {
-      HEADRACE_TRY_ASSIGN(Arena arena, Arena::map(link.memory, config.memory_bytes));
-      link.arena = std::make_shared<Arena>(std::move(arena));
-    }
-    memories[static_cast<std::size_t>(rank)] = std::move(link.arena);
-    peers.push_back({.rank = rank, .page = nullptr, .death = std::move(link.death)});
+  auto links = join_host(config, exchange,
+                         mine ? Result<HostOffer>(HostOffer{.memory = &*mine}) : mine.error());
+  auto transport = links ? wired(config, mine->arena, std::move(links).value())
+                         : Result<std::unique_ptr<Transport>>(links.error());
+  if (!transport && mine) {
+    Liveness::refuse(config.identity.rank, reinterpret_cast<LivenessPage*>(mine->arena->data()),
+                     transport.error());
   }
-  return MappedTransport::make(config, k_capability, std::move(memories), std::move(peers));
+  return transport;
 }
 
 }  // namespace headrace

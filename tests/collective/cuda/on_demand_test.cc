@@ -28,6 +28,25 @@ ModelSpec small_model() {
                                  {.name = "e", .rows = 40, .row_elements = 11}}}}};
 }
 
+/// Groups without a parameter, without an element, and with hundreds that fewer ranks than there
+/// are have a row of.
+ModelSpec extreme_model() {
+  constexpr std::int64_t k_parameters = 600;
+  ModelSpec model{.groups = {{.name = "without a parameter", .parameters = {}},
+                             {.name = "without an element",
+                              .parameters = {{.name = "no rows", .rows = 0, .row_elements = 5},
+                                             {.name = "no width", .rows = 3, .row_elements = 0}}},
+                             {.name = "tiny", .parameters = {}}}};
+  for (std::int64_t p = 0; p < k_parameters; ++p) {
+    model.groups.back().parameters.push_back(
+        {.name = std::to_string(p),
+         .rows = 1 + p % 3,
+         .row_elements = 1 + p % 2,
+         .dtype = p % 4 == 0 ? DType::float32 : DType::bfloat16});
+  }
+  return model;
+}
+
 std::size_t elements(const ParameterSpec& parameter) {
   return static_cast<std::size_t>(parameter.rows * parameter.row_elements);
 }
@@ -48,10 +67,10 @@ std::uint64_t salt_of(int rank, std::uint64_t epoch, std::uint64_t microbatch) {
 
 class Worker {
  public:
-  Worker(const Rank& self, Accumulation accumulation)
+  Worker(const Rank& self, const ModelSpec& model, Accumulation accumulation)
       : rank_(self.rank),
         world_size_(self.world_size),
-        plan_(Topology::single_node(self.world_size).value(), small_model(), 4096, accumulation),
+        plan_(Topology::single_node(self.world_size).value(), model, 4096, accumulation),
         memory_(self.memory()),
         sent_(static_cast<std::size_t>(self.world_size), 0) {
     TransportConfig config = self.config;
@@ -199,10 +218,19 @@ class DeviceOnDemand : public ::testing::TestWithParam<Case> {
 
 TEST_P(DeviceOnDemand, sums_are_exact_whatever_each_rank_did) {
   run_ranks(group(), [](const Rank& self) {
-    Worker worker(self, std::get<1>(GetParam()));
+    Worker worker(self, small_model(), std::get<1>(GetParam()));
     for (std::uint64_t epoch = 1; epoch <= 5; ++epoch) {
       worker.minibatch(epoch);
     }
+    worker.leave();
+  });
+}
+
+TEST_P(DeviceOnDemand, hundreds_of_tiny_parameters_and_empty_groups_are_sums_like_others) {
+  run_ranks(group(), [](const Rank& self) {
+    Worker worker(self, extreme_model(), std::get<1>(GetParam()));
+    worker.minibatch(1);
+    worker.minibatch(2);
     worker.leave();
   });
 }

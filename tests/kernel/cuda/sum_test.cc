@@ -191,6 +191,9 @@ TEST_F(CudaSumTest, what_a_method_cannot_do_is_an_error) {
   job.sources.assign(k_max_sum_sources + 1, {memory + 32, 0, k_full});
   const Status many = launch_sum(handle(), job, SumMethod::automatic, 1);
   EXPECT_FALSE(many);
+  job.sources.resize(1);
+  job.rows = (std::size_t{1} << 32) + 1;
+  EXPECT_FALSE(launch_sum(handle(), job, SumMethod::automatic, 1));
   EXPECT_EQ(cudaFree(memory), cudaSuccess);
 }
 

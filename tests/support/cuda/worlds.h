@@ -12,4 +12,11 @@ inline std::vector<int> gpu_worlds() {
   return ranks == nullptr ? std::vector{1, 2, 4, 8} : std::vector{std::atoi(ranks)};
 }
 
+/// Of them those with `most` ranks at most, for what more ranks do not make harder.
+inline std::vector<int> gpu_worlds_up_to(int most) {
+  std::vector<int> worlds = gpu_worlds();
+  std::erase_if(worlds, [most](int ranks) { return ranks > most; });
+  return worlds;
+}
+
 }  // namespace headrace::testing
