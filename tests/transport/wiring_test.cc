@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "support/peer_group.h"
+#include "support/rendezvous.h"
 #include "support/sanitizers.h"
 #include "transport/shm/shm_transport.h"
 
@@ -50,15 +51,16 @@ TEST(Wiring, a_rank_that_cannot_map_a_peer_tells_all_before_their_silence) {
                   .expected_to_stop = {},
                   .memory_bytes = k_memory,
                   .wait = {}};
-  run_ranks(group, [](const Rank& self) {
+  const Rendezvous all(group.world_size);
+  run_ranks(group, [&all](const Rank& self) {
     const auto transport = self.transport();
     if (self.rank == k_poor) {
       ASSERT_FALSE(transport);
-      ::usleep(1'500'000);  // alive, so that nothing but its page can tell
+      all.come(1);  // alive, so that nothing but its page can tell
       return;
     }
     ASSERT_TRUE(transport) << transport.error().describe();
-    const Deadline deadline(Milliseconds(1'000));
+    const Deadline deadline(self.config.liveness.silence);
     Status status;
     while ((status = (*transport)->liveness().check()) && !deadline.passed()) {
       ::usleep(10'000);
@@ -66,6 +68,7 @@ TEST(Wiring, a_rank_that_cannot_map_a_peer_tells_all_before_their_silence) {
     ASSERT_FALSE(status) << "nobody told";
     EXPECT_EQ(status.error().rank, k_poor);
     EXPECT_NE(status.error().message.find("map"), std::string::npos) << status.error().message;
+    all.come(1);
   });
 }
 
