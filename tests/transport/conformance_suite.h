@@ -310,9 +310,15 @@ TEST_P(Conformance, a_wait_without_progress_ends_at_its_limit) {
     const Status status =
         seat.done(seat.channel(peer).wait(seat.stream, signal_from(peer), 1, "greeting"));
     ASSERT_FALSE(status);
-    EXPECT_EQ(status.error().rank, peer);
-    EXPECT_GE(now_ns() - begin, 100'000'000);
     EXPECT_NE(status.error().message.find("greeting"), std::string::npos);
+    // The limit of a device's stream ends the session, of which a rank with a stream may hear
+    // first.
+    if (status.error().message.find("reported by") == std::string::npos) {
+      EXPECT_EQ(status.error().rank, peer);
+      EXPECT_GE(now_ns() - begin, 100'000'000);
+    } else {
+      EXPECT_TRUE(seat.transport.capability().device_memory) << status.error().describe();
+    }
     all.come(2);  // nobody leaves while another still waits
   });
 }

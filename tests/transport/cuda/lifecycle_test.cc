@@ -226,6 +226,7 @@ TEST_P(DeviceLifecycle, threads_of_one_process_can_be_ranks) {
   });
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceLifecycle);
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceLifecycle, ::testing::ValuesIn(gpu_worlds_up_to(2)));
 
 }  // namespace

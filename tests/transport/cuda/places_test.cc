@@ -192,6 +192,7 @@ TEST_P(DevicePlaces, a_block_of_more_than_4_GiB_arrives_to_its_last_byte) {
   }
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DevicePlaces);
 INSTANTIATE_TEST_SUITE_P(Cuda, DevicePlaces, ::testing::ValuesIn(gpu_worlds_up_to(2)));
 
 }  // namespace

@@ -76,6 +76,7 @@ TEST_P(DeviceWiring, a_rank_that_has_too_few_queues_is_named_by_all) {
   });
 }
 
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(DeviceWiring);
 INSTANTIATE_TEST_SUITE_P(Cuda, DeviceWiring, ::testing::ValuesIn(gpu_worlds_up_to(4)));
 
 }  // namespace
