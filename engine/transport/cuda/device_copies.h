@@ -25,8 +25,8 @@ struct CopyChoice {
   double descriptor_us = 5.4;
   double engine_bytes_per_us = 2.0e6;
   double kernel_us = 6.0;
-  double kernel_bytes_per_us = 0.75e6;  ///< of `kernel_blocks`
-  int kernel_blocks = 16;
+  double kernel_bytes_per_us = 1.4e6;  ///< of `kernel_blocks`
+  int kernel_blocks = 32;
 
   /// Whether the kernel should carry these copies.
   bool by_kernel(std::span<const CopySegment> copies) const;
