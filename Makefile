@@ -17,8 +17,8 @@ help:
 	@echo 'make bench   measure; out/bench.jsonl'
 	@echo 'make lint    formatting, clang-tidy, ruff, layer order      make format   format all sources'
 	@echo 'make release | asan | tsan | pytest                         one test suite alone'
-	@echo 'make gpu-test | gpu-bench   on a machine with an NVIDIA GPU (docs/gpu.md); PHASES="kernel" for some alone'
-	@echo 'make clean   remove build/ and out/ (.venv stays)'
+	@echo 'make gpu-test | gpu-bench   on a machine with an NVIDIA GPU (docs/gpu.md); PHASES="..." for some alone'
+	@echo 'make clean   remove build/ and out/ (.venv and build/deps stay)'
 
 build:
 	@scripts/setup.sh build
@@ -63,5 +63,7 @@ gpu-test:
 gpu-bench:
 	@scripts/gpu.sh bench $(PHASES)
 
+# Libraries that were carried here (docs/gpu.md) stay.
 clean:
-	rm -rf build out
+	find build -mindepth 1 -maxdepth 1 ! -name deps -exec rm -rf {} + 2>/dev/null || true
+	rm -rf out

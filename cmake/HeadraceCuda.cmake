@@ -11,7 +11,7 @@ endif()
 message(STATUS "Headrace with CUDA: ${HEADRACE_CUDA}")
 
 if(HEADRACE_CUDA)
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
     set(CMAKE_CUDA_ARCHITECTURES 90)  # machine code for Hopper, and what later GPUs compile at start
   endif()
   enable_language(CUDA)

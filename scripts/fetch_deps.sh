@@ -7,10 +7,12 @@
 # folder along, and there configure with CMAKE_PREFIX_PATH=FOLDER/usr. Such a machine needs the same
 # processor and a C library no older than here.
 set -euo pipefail
+here=$PWD
 cd "$(dirname "$0")/.."
 . scripts/libraries.sh
 
-folder=${1:-build/deps}
+folder=${1:-$PWD/build/deps}
+case $folder in /*) ;; *) folder=$here/$folder ;; esac
 # Debian's headers of fmt come with a library whose package has the version in its name.
 mapfile -t packages < <(
   printf '%s\n' "${libraries[@]##*:}"

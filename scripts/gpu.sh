@@ -6,6 +6,7 @@
 #
 #   CMAKE_PREFIX_PATH   libraries that the system lacks; build/deps/usr where scripts/fetch_deps.sh made it
 #   GPU_SECONDS         another time limit for each run of a program
+#   BUILD_SECONDS       another one for the build (540); JOBS, parallel compile jobs
 #
 # Every phase runs, whatever the others came to. Its output is out/gpu/<phase>.log; the exit status is 1
 # where one failed. Leaves clocks, compute mode and other people's processes alone.
@@ -41,7 +42,7 @@ shift || true
 wanted=" $* "
 logs=out/gpu
 grace=5 # seconds between SIGTERM and SIGKILL
-build_seconds=540
+build_seconds=${BUILD_SECONDS:-540}
 
 say() { printf 'gpu-%s: %s\n' "$what" "$*"; }
 fail() {

@@ -1,6 +1,9 @@
 # One test program a folder, `<folder>_gpu_test`, from every source below tests/<folder>/cuda.
 # They are compiled wherever CUDA is, so that what does not compile is seen without a GPU, and known to
-# ctest (label gpu) only where there was a GPU when this was configured. scripts/gpu.sh runs them in order.
+# ctest (label gpu) only where there was a GPU when this was configured; elsewhere those alone that need
+# none. scripts/gpu.sh runs them in order.
+set(host_tests "DeviceCopies.*:DeviceChecks.*:StreamMonitorTest.*")
+set(layers_with_host_tests runtime transport)
 find_path(HEADRACE_CUPTI_INCLUDE cupti.h
           HINTS ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_TARGET_DIR}/extras/CUPTI/include
           PATHS ${HEADRACE_CUDA_PACKAGES} PATH_SUFFIXES include)
@@ -39,6 +42,9 @@ foreach(folder IN LISTS folders)
     if(has_gpu)
       gtest_discover_tests(${program} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 TEST_PREFIX gpu.
                            PROPERTIES TIMEOUT 120 LABELS gpu RUN_SERIAL ON)
+    elseif(layer IN_LIST layers_with_host_tests)
+      gtest_discover_tests(${program} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 TEST_PREFIX gpu.
+                           TEST_FILTER "${host_tests}" PROPERTIES TIMEOUT 300)
     endif()
   endif()
 endforeach()

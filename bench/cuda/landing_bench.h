@@ -25,7 +25,7 @@ struct LandingCase {
 };
 
 /// Arms: `automatic` (what a channel does), `engine`, `engine_streams`, `engine_graph`, `kernel`
-/// (few blocks), `kernel_full` (a block and more a multiprocessor), `packed` (flat gather into a
+/// (the blocks of `CopyChoice`), `kernel_full` (a block and more a multiprocessor), `packed` (flat gather into a
 /// rank-major buffer, then a copy-out by a full grid), and two that bound the engines: `flat` (one
 /// copy an owner) and `descriptors` (as many copies, of a cache line each). Landings are compared
 /// with what was published.

@@ -108,7 +108,7 @@ void add_overlap(CLI::App& app, Options& options) {
   command->add_option("--unit-kib", options.unit_kib, "that the load moves at a time")
       ->capture_default_str()
       ->check(CLI::Range(64, 1 << 20));
-  command->add_option("--blocks", options.blocks, "of the sum kernel, at most")
+  command->add_option("--blocks", options.blocks, "of the kernels that sum and add, at most")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   command->callback([&options] { run_overlap(options); });

@@ -57,11 +57,11 @@ class Channel {
   /// offset, do not overlap and lie in the region.
   virtual Status accumulate(Stream& stream, const AccumulatorRegion& region,
                             std::span<const Addend> addends) = 0;
-  /// Sets the signal at `remote_offset` in the peer's memory; it only grows, and this rank alone
-  /// sets it.
+  /// Sets the signal at `remote_offset` in the peer's control memory, a multiple of
+  /// alignof(Signal); it only grows, and this rank alone sets it.
   virtual Status signal(Stream& stream, std::size_t remote_offset, std::uint64_t value) = 0;
-  /// Holds the stream until the signal at `local_offset` in this rank's own memory, set by the
-  /// peer, is at least `at_least`. `what` names what the peer owes, for the error.
+  /// Holds the stream until the signal at `local_offset` in this rank's own control memory, set by
+  /// the peer, is at least `at_least`. `what` names what the peer owes, for the error.
   virtual Status wait(Stream& stream, std::size_t local_offset, std::uint64_t at_least,
                       std::string_view what) = 0;
   /// Returns once everything before is visible to the peer.

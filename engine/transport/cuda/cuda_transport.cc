@@ -238,11 +238,7 @@ Result<std::unique_ptr<Transport>> wired(const TransportConfig& config, const Cu
 }  // namespace
 
 Result<Capability> probe_cuda(const CudaOptions& options) {
-  int devices = 0;
-  HEADRACE_TRY(cuda_status(::cudaGetDeviceCount(&devices), "cannot use the NVIDIA GPU here"));
-  if (devices == 0) {
-    return session_error("there is no NVIDIA GPU here");
-  }
+  HEADRACE_TRY(check_device());
   HEADRACE_TRY(check_stream_memory_operations());
   HEADRACE_TRY(check_hardware_queues(options.streams));
   return k_capability;

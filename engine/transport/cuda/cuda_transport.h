@@ -36,8 +36,9 @@ Result<std::unique_ptr<Transport>> make_cuda_transport(const TransportConfig& co
                                                        const Exchange& exchange,
                                                        const CudaOptions& options = {});
 
-/// What `cuda` can do with the current device, or why it cannot: no driver, no device, no stream
-/// memory operations, no memory that peers can map, too few hardware queues for the streams.
+/// What `cuda` can do with the current device, or why it cannot: no driver, no device, none
+/// that the kernels were compiled for, no stream memory operations, too few hardware queues for the
+/// streams.
 Result<Capability> probe_cuda(const CudaOptions& options = {});
 
 }  // namespace headrace

@@ -1,18 +1,23 @@
 #include "transport/cuda/device_checks.h"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
+#include <climits>
 #include <cstdlib>
-#include <string_view>
 
 #include "runtime/cuda/cuda_driver.h"
+#include "runtime/cuda/cuda_error.h"
 
 namespace headrace {
 namespace {
 
 constexpr const char* k_queues_variable = "CUDA_DEVICE_MAX_CONNECTIONS";
 constexpr int k_default_queues = 8;
+constexpr const char* k_driver_file = "/dev/nvidiactl";
 
 Result<int> hardware_queues() {
   const char* text = std::getenv(k_queues_variable);
@@ -30,6 +35,51 @@ Result<int> hardware_queues() {
 }
 
 }  // namespace
+
+Status check_device() {
+  int devices = 0;
+  const cudaError_t counted = ::cudaGetDeviceCount(&devices);
+  // Without a driver the runtime speaks of one that is too old.
+  if (counted == cudaErrorInsufficientDriver && ::access(k_driver_file, F_OK) != 0) {
+    return session_error(
+        fmt::format("there is no NVIDIA GPU with a driver here: no {}", k_driver_file));
+  }
+  HEADRACE_TRY(cuda_status(counted, "cannot use the NVIDIA GPU here"));
+  if (devices == 0) {
+    return session_error("there is no NVIDIA GPU here");
+  }
+  int device = 0;
+  int major = 0;
+  int minor = 0;
+  HEADRACE_TRY(cuda_status(::cudaGetDevice(&device), "cannot ask for the current device"));
+  for (const auto& [value, attribute] : {std::pair{&major, cudaDevAttrComputeCapabilityMajor},
+                                         std::pair{&minor, cudaDevAttrComputeCapabilityMinor}}) {
+    HEADRACE_TRY(cuda_status(::cudaDeviceGetAttribute(value, attribute, device),
+                             "cannot ask for the device's compute capability"));
+  }
+  return check_compute_capability(10 * major + minor, HEADRACE_CUDA_ARCHITECTURES);
+}
+
+Status check_compute_capability(int capability, std::string_view architectures) {
+  int oldest = INT_MAX;
+  for (std::size_t begin = 0; begin < architectures.size();) {
+    const std::string_view one =
+        architectures.substr(begin, architectures.find(',', begin) - begin);
+    int number = 0;
+    if (std::from_chars(one.begin(), one.end(), number).ec == std::errc()) {
+      oldest = std::min(oldest, number);
+    }
+    begin += one.size() + 1;
+  }
+  // Named otherwise ("native"): loading the kernels will tell.
+  if (oldest == INT_MAX || capability >= oldest) {
+    return {};
+  }
+  return session_error(fmt::format(
+      "this device has compute capability {}.{}, and this build has kernels for {}.{} and newer; "
+      "configure with -DCMAKE_CUDA_ARCHITECTURES={}",
+      capability / 10, capability % 10, oldest / 10, oldest % 10, capability));
+}
 
 Status check_stream_memory_operations() {
   HEADRACE_TRY_ASSIGN(const CudaDriver* driver, CudaDriver::get());

@@ -14,7 +14,7 @@ namespace headrace {
 enum class CopyWay {
   automatic,    ///< whichever the model below expects to be done first
   copy_engine,  ///< no streaming multiprocessor is used
-  kernel,       ///< one launch of few blocks
+  kernel,       ///< one launch of `kernel_blocks`
 };
 
 /// When a copy engine pays. A descriptor has a fixed cost before what it moves, so many pieces are

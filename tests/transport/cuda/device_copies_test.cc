@@ -62,6 +62,17 @@ class Queues {
   std::string before_;
 };
 
+TEST(DeviceChecks, a_device_older_than_what_was_compiled_is_told_so) {
+  EXPECT_TRUE(check_compute_capability(90, "90"));
+  EXPECT_TRUE(check_compute_capability(100, "90"));
+  EXPECT_TRUE(check_compute_capability(90, "100-real,90-virtual"));
+  EXPECT_TRUE(check_compute_capability(80, "native"));
+  const Status status = check_compute_capability(89, "90,100-real");
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("8.9"), std::string::npos) << status.error().message;
+  EXPECT_NE(status.error().message.find("-DCMAKE_CUDA_ARCHITECTURES=89"), std::string::npos);
+}
+
 TEST(DeviceChecks, waiting_streams_leave_a_hardware_queue_to_computation) {
   {
     const Queues none(nullptr);
