@@ -25,10 +25,10 @@ struct LandingCase {
 };
 
 /// Arms: `automatic` (what a channel does), `engine`, `engine_streams`, `engine_graph`, `kernel`
-/// (the blocks of `CopyChoice`), `kernel_full` (a block and more a multiprocessor), `packed` (flat gather into a
-/// rank-major buffer, then a copy-out by a full grid), and two that bound the engines: `flat` (one
-/// copy an owner) and `descriptors` (as many copies, of a cache line each). Landings are compared
-/// with what was published.
+/// (the blocks of `CopyChoice`), `kernel_full` (a block and more a multiprocessor), `packed` (flat
+/// gather into a rank-major buffer, then a copy-out by a full grid), and two that bound the
+/// engines: `flat` (one copy an owner) and `descriptors` (as many copies, of a cache line each).
+/// Landings are compared with what was published.
 Result<LandingCase> run_landing_case(const LandingOptions& options, int shard_mib);
 
 std::string to_text(const LandingCase& one);
