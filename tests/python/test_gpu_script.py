@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("kernel", "transport", "collective", "support")
+PROGRAMS = ("runtime", "kernel", "transport", "collective", "support")
 ONE_TEST_PASSES = "echo '[  PASSED  ] 1 test.'"
 DAEMON = """
 pid_file=$CUDA_MPS_PIPE_DIRECTORY/nvidia-cuda-mps-control.pid
@@ -242,7 +242,7 @@ def test_an_mps_daemon_that_does_not_start_fails_the_phase_with_its_words(
 def test_an_unknown_phase_is_named(machine: Machine) -> None:
     status, output = machine.run("test", "kernels")
     assert status == 1
-    assert output.startswith("gpu-test: there is no phase kernels; there are: kernel transport")
+    assert output.startswith("gpu-test: there is no phase kernels; there are: runtime kernel")
 
 
 def test_a_measurement_is_shown_and_its_lines_are_kept(machine: Machine) -> None:
