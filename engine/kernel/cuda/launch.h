@@ -34,6 +34,15 @@ inline Result<int> device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
+/// What the calling thread's current device can: 90 for compute capability 9.0.
+inline Result<int> compute_capability() {
+  HEADRACE_TRY_ASSIGN(const int major, device_attribute(cudaDevAttrComputeCapabilityMajor));
+  HEADRACE_TRY_ASSIGN(const int minor, device_attribute(cudaDevAttrComputeCapabilityMinor));
+  return 10 * major + minor;
+}
+/// The first with bulk copies, clusters and multicast.
+constexpr int k_hopper = 90;
+
 /// Blocks of a cluster.
 constexpr unsigned k_pair = 2;
 
@@ -42,12 +51,6 @@ struct LaunchShape {
   unsigned threads = k_block_threads;
   std::size_t shared_bytes = 0;
 };
-
-/// Whether the calling thread's current device runs blocks in clusters.
-inline Result<bool> has_clusters() {
-  HEADRACE_TRY_ASSIGN(const int clusters, device_attribute(cudaDevAttrClusterLaunch));
-  return clusters != 0;
-}
 
 /// Launches a kernel, in pairs of blocks where their number is even: a pair takes two neighbouring
 /// multiprocessors, so that computation whose own blocks come in pairs finds the others in pairs.
@@ -61,12 +64,12 @@ Status launch(const char* what, cudaStream_t stream, const LaunchShape& shape,
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = stream;
   cudaLaunchAttribute pairs = {};
-  HEADRACE_TRY_ASSIGN(const bool clusters, has_clusters());
-  if (clusters && shape.blocks % k_pair == 0) {
+  if (shape.blocks % k_pair == 0) {
+    HEADRACE_TRY_ASSIGN(const int clusters, device_attribute(cudaDevAttrClusterLaunch));
     pairs.id = cudaLaunchAttributeClusterDimension;
     pairs.val.clusterDim = {k_pair, 1, 1};
     config.attrs = &pairs;
-    config.numAttrs = 1;
+    config.numAttrs = clusters != 0 ? 1 : 0;
   }
   return cuda_status(cudaLaunchKernelEx(&config, kernel, arguments...), what);
 }

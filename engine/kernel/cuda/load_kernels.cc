@@ -102,9 +102,8 @@ Status run_all(cudaStream_t stream, const Cells& cells) {
     }
   }
   HEADRACE_TRY(run_sums(stream, cells, SumMethod::plain));
-  HEADRACE_TRY_ASSIGN(const int major, device_attribute(cudaDevAttrComputeCapabilityMajor));
-  constexpr int k_first_with_bulk = 9;
-  return major < k_first_with_bulk ? Status() : run_sums(stream, cells, SumMethod::bulk);
+  HEADRACE_TRY_ASSIGN(const int capability, compute_capability());
+  return capability < k_hopper ? Status() : run_sums(stream, cells, SumMethod::bulk);
 }
 
 }  // namespace

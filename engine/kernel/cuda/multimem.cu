@@ -181,10 +181,9 @@ Status launch_job(const char* what, cudaStream_t stream, void (*kernel)(Multimem
 }  // namespace
 
 Result<bool> multicast_supported() {
-  HEADRACE_TRY_ASSIGN(const int major, device_attribute(cudaDevAttrComputeCapabilityMajor));
-  constexpr int k_first_major = 9;
+  HEADRACE_TRY_ASSIGN(const int capability, compute_capability());
   constexpr unsigned k_first_driver = 12010;  // that knows the attribute
-  if (major < k_first_major) {
+  if (capability < k_hopper) {
     return false;
   }
   void* function = nullptr;

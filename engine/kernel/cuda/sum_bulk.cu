@@ -276,9 +276,8 @@ Result<bool> bulk_sum_possible(const SumTable& table) {
   if (!table.full) {
     return false;
   }
-  HEADRACE_TRY_ASSIGN(const int major, device_attribute(cudaDevAttrComputeCapabilityMajor));
-  constexpr int k_first_major = 9;
-  if (major < k_first_major) {
+  HEADRACE_TRY_ASSIGN(const int capability, compute_capability());
+  if (capability < k_hopper) {
     return false;
   }
   HEADRACE_TRY_ASSIGN(const unsigned shared, shared_bytes());

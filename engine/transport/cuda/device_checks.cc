@@ -9,6 +9,7 @@
 #include <climits>
 #include <cstdlib>
 
+#include "kernel/cuda/launch.h"
 #include "runtime/cuda/cuda_driver.h"
 #include "runtime/cuda/cuda_error.h"
 
@@ -48,16 +49,8 @@ Status check_device() {
   if (devices == 0) {
     return session_error("there is no NVIDIA GPU here");
   }
-  int device = 0;
-  int major = 0;
-  int minor = 0;
-  HEADRACE_TRY(cuda_status(::cudaGetDevice(&device), "cannot ask for the current device"));
-  for (const auto& [value, attribute] : {std::pair{&major, cudaDevAttrComputeCapabilityMajor},
-                                         std::pair{&minor, cudaDevAttrComputeCapabilityMinor}}) {
-    HEADRACE_TRY(cuda_status(::cudaDeviceGetAttribute(value, attribute, device),
-                             "cannot ask for the device's compute capability"));
-  }
-  return check_compute_capability(10 * major + minor, HEADRACE_CUDA_ARCHITECTURES);
+  HEADRACE_TRY_ASSIGN(const int capability, compute_capability());
+  return check_compute_capability(capability, HEADRACE_CUDA_ARCHITECTURES);
 }
 
 Status check_compute_capability(int capability, std::string_view architectures) {
